@@ -403,10 +403,11 @@ static DType narrow_type(const Steps *s) {
   return s->t->target->dpbf16 && t == DT_BF16 && !erases ? t : DT_NONE;
 }
 
-// Systems are solved from the first row on, and maxima found in that order.
+// Maxima are found from the first step on, and so are systems of several
+// writes a step solved.
 static bool can_ascend(const Steps *s) {
   for (uint32_t i = 0; i < s->n; i++)
-    if (tile_step_erases(&s->affine[i])) return false;
+    if (tile_step_erases(&s->affine[i]) && !tile_erase_fits(s, i)) return false;
   return !s->nmax;
 }
 

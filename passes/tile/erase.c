@@ -97,15 +97,18 @@ static bool has_course(const Steps *s, uint32_t i) {
 
 // ---------------------------------------------------------------- writes
 // T, its rows along the columns' side: what it makes of values along the rows'
-// side is along the columns'.
+// side is along the columns'. Where elements lie against the order of the walk
+// its transpose is solved, which is below the diagonal then.
 static Value inverse(Steps *s, Builder *b, uint32_t i, bool before) {
   const AffineWrite *w = eraser(&s->affine[i]);
   Vector x = reader(s, b, i, &s->cols, w->a, before);
   Vector y = writer(s, b, i, &s->rows, w);
   Sight sight = {&s->cols, &s->rows, before ? SEES_BEFORE : SEES_EARLIER, 0};
   Value l = times(b, tile_matrix_seen(s, b, i, &sight, x, y), x.f);
-  IrAttr at = attr_axes(b->fn->mod->arena, AT_AXES,
-                        (uint32_t[]){s->cols.axis, s->rows.axis}, 2);
+  bool turned = s->ascends && s->reverse;
+  uint32_t rows = s->rows.axis, cols = s->cols.axis;
+  uint32_t axes[] = {turned ? rows : cols, turned ? cols : rows};
+  IrAttr at = attr_axes(b->fn->mod->arena, AT_AXES, axes, 2);
   return ir_op(b, OP_TRINV, &l, 1, &at, 1, NULL, 1, 0)->res[0];
 }
 
