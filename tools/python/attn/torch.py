@@ -600,3 +600,38 @@ def function(path=None, fn=None, *, source=None, dims=None, target=None,
         if not os.path.exists(path):
             raise errors.FileError(f"{path}: no such file")
     return Function(path, fn, dims, target, options, include, source)
+
+
+# ---- several devices
+
+def context_parallel(op, group=None, plan=None, *, causal=True, queries=None,
+                     keys=None, heads=None, sees=None, groups=None):
+    """A program over sequences that are divided among the ranks of a group of
+    torch.distributed: a function of this rank's parts, made by shard().
+
+    op: a program, a function() or an operator of register(). plan: "gather"
+    gathers keys and values, "heads" gives each rank the whole sequence of some
+    heads; by default the first that the program can. causal: as shard() was
+    called. queries, keys, heads: names of the program's dims where they are not
+    Sq and Sk, or S, and H, Hq, Hk, Hv, G. sees: "prefix" or "all", the keys that
+    a chunk of queries runs against; by default that is found by comparison with
+    the whole. groups: of heads, the keys of one of which are sent while another
+    one computes. Programs with states return the last ones behind the outputs.
+    docs/several-gpus.md has all of it."""
+    from . import _parallel
+    return _parallel.ContextParallel(op, group, plan, causal, queries, keys,
+                                     heads, sees, groups)
+
+
+def shard(x, dim, group=None, causal=True):
+    """This rank's part of a tensor that all ranks have: of 2N chunks along dim
+    the ones r and 2N-1-r, which makes causal attention even; with causal=False
+    chunk r of N."""
+    from . import _parallel
+    return _parallel.shard(x, dim, group, causal)
+
+
+def unshard(x, dim, group=None, causal=True):
+    """The whole of parts that shard() made, on each rank."""
+    from . import _parallel
+    return _parallel.unshard(x, dim, group, causal)
