@@ -22,7 +22,8 @@ GRAMMAR = TOP / "tools/editors/vscode/syntaxes/attn.tmLanguage.json"
 # Parts of the site, in their order, by patterns of pages.
 PARTS = (
     ("Using attnc", ("docs/lang.md", "docs/attnc.md", "docs/gradients.md",
-                     "docs/embedding.md", "docs/editors.md")),
+                     "docs/embedding.md", "docs/several-gpus.md",
+                     "docs/editors.md")),
     ("Coming from", ("docs/from-*.md",)),
     ("Measured", ("docs/performance.md", "docs/lab/*.md")),
     ("The compiler", ("docs/tour.md", "docs/*.md", "docs/gpu/*.md",

@@ -151,6 +151,13 @@ one, = torch.autograd.grad(op(*x), x[0],
 all_, = torch.autograd.grad(op(*x), x[0], torch.ones(2, 5, 8).double())
 assert torch.equal(one, all_)
 
+# One result, of which the gradient needs nothing more.
+bare = attn.compile(os.path.join(HERE, "bare.attn"), options=["--grad"]).bare
+bare_op = attn.torch.register(bare, "demo::bare")
+s = (x[0] @ x[1].transpose(-1, -2)).tril()
+assert torch.allclose(bare_op(*x), s.sigmoid().tril() @ x[2])
+assert torch.autograd.gradcheck(bare_op, x, eps=1e-6, atol=1e-8, rtol=1e-8)
+
 # Other derivatives: an error, never zeros.
 try:
     import functorch

@@ -223,6 +223,11 @@ def _autocast(program, lib, space, op):
 # Of a program that overwrites its states `op_states` is `op` here: it leaves
 # them as they are, and returns the last ones behind the outputs.
 
+def _bare(results):
+    """Of a schema with one result that, not a tuple."""
+    return results[0] if len(results) == 1 else results
+
+
 class _Gradients:
     def __init__(self, program, lib, space, op):
         self.program, self.lib, self.space, self.op = program, lib, space, op
@@ -246,16 +251,16 @@ class _Gradients:
             named[n] = named[n].clone()
         result, saved = self.program(save=True, **named)
         outs = result if isinstance(result, tuple) else (result,)
-        return (outs + tuple(named[n] for n in self.states)
-                + tuple(saved.arrays[n] for n in self.saves))
+        return _bare(outs + tuple(named[n] for n in self.states)
+                     + tuple(saved.arrays[n] for n in self.saves))
 
     def fake_forward(self, *args, **named):
         made = _fake(self.program, self.fwd_names)(*args, **named)
         made = made if isinstance(made, tuple) else (made,)
         named.update(zip(self.fwd_names, args))
         n = len(self.outputs)
-        return (made[:n] + tuple(torch.empty_like(named[s])
-                                 for s in self.states) + made[n:])
+        return _bare(made[:n] + tuple(torch.empty_like(named[s])
+                                      for s in self.states) + made[n:])
 
     def reads(self, inputs, outs):
         """What the backward pass takes, by name: tensors, and the rest."""
@@ -332,8 +337,8 @@ class _Gradients:
                 return self.overload("_run")(*args, **named)
             named.update(zip(self.inputs, args))
             made = self.overload("_fwd")(**named)
-            return made[0] if len(self.results) == 1 \
-                else tuple(made[:len(self.results)])
+            return made if isinstance(made, torch.Tensor) \
+                else _bare(tuple(made[:len(self.results)]))
 
         lib.impl(self.op, either, "CompositeImplicitAutograd")
 
@@ -389,8 +394,7 @@ class _Gradients:
                     own.kept(ctx), ctx.needs_input_grad, cotangents))
 
         def forward(*args, **named):
-            made = _apply(Forward, *own.in_order(args, named))
-            return made[0] if len(own.results) + len(own.saves) == 1 else made
+            return _bare(_apply(Forward, *own.in_order(args, named)))
 
         def backward(want, *args, **named):
             named.update(zip(own.bwd_names, args))
@@ -596,3 +600,38 @@ def function(path=None, fn=None, *, source=None, dims=None, target=None,
         if not os.path.exists(path):
             raise errors.FileError(f"{path}: no such file")
     return Function(path, fn, dims, target, options, include, source)
+
+
+# ---- several devices
+
+def context_parallel(op, group=None, plan=None, *, causal=True, queries=None,
+                     keys=None, heads=None, sees=None, groups=None):
+    """A program over sequences that are divided among the ranks of a group of
+    torch.distributed: a function of this rank's parts, made by shard().
+
+    op: a program, a function() or an operator of register(). plan: "gather"
+    gathers keys and values, "heads" gives each rank the whole sequence of some
+    heads; by default the first that the program can. causal: as shard() was
+    called. queries, keys, heads: names of the program's dims where they are not
+    Sq and Sk, or S, and H, Hq, Hk, Hv, G. sees: "prefix" or "all", the keys that
+    a chunk of queries runs against; by default that is found by comparison with
+    the whole. groups: of heads, the keys of one of which are sent while another
+    one computes. Programs with states return the last ones behind the outputs.
+    docs/several-gpus.md has all of it."""
+    from . import _parallel
+    return _parallel.ContextParallel(op, group, plan, causal, queries, keys,
+                                     heads, sees, groups)
+
+
+def shard(x, dim, group=None, causal=True):
+    """This rank's part of a tensor that all ranks have: of 2N chunks along dim
+    the ones r and 2N-1-r, which makes causal attention even; with causal=False
+    chunk r of N."""
+    from . import _parallel
+    return _parallel.shard(x, dim, group, causal)
+
+
+def unshard(x, dim, group=None, causal=True):
+    """The whole of parts that shard() made, on each rank."""
+    from . import _parallel
+    return _parallel.unshard(x, dim, group, causal)
