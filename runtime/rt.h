@@ -35,15 +35,17 @@ int64_t rt_now_ns(void);     // monotonic
 
 // ---- pool.c: a parallel-for over lazily started threads
 typedef struct Job Job;
+typedef struct Worker Worker;
 typedef struct Pool {
   attn_ctx *cx;  // whose memory it takes
   pthread_mutex_t lock;
-  pthread_cond_t wake, done;
-  Job *jobs;             // open ones, newest first; on their callers' stacks
-  atomic_uint posted;    // counts posts, so that spinning workers see one
-  int nworkers, nsleep;  // threads started; threads in cond_wait
+  pthread_cond_t done;
+  Job *jobs;            // open ones, newest first; on their callers' stacks
+  atomic_uint posted;   // counts posts, so that spinning workers see one
+  atomic_int nwait;     // callers that sleep until their workers are done
+  int nworkers, nspin;  // threads started; those that spin until a post
   bool stop;
-  pthread_t *threads;  // capacity max
+  Worker **workers;  // capacity max
   int max;
 } Pool;
 
@@ -58,7 +60,9 @@ typedef struct Buffer {
   struct Buffer *next;
   void *p;  // ATTN_ALIGN aligned
   size_t size;
+  int64_t lane;  // that had it last
 } Buffer;
+enum { RT_NO_LANE = -1 };
 
 enum { RT_LEVELS = 8 };  // of a family of CPUs, at most
 
@@ -76,8 +80,9 @@ struct attn_ctx {
   _Atomic(GpuSet *) gpus;  // made at the first launch on one
 };
 
-// A buffer of at least bytes > 0, or NULL. Contents are undefined.
-Buffer *rt_buffer_get(attn_ctx *cx, size_t bytes);
+// A buffer of at least bytes > 0, or NULL. Contents are undefined. lane: whose
+// last one it is, if that is idle.
+Buffer *rt_buffer_get(attn_ctx *cx, size_t bytes, int64_t lane);
 void rt_buffer_put(attn_ctx *cx, Buffer *b);  // b may be NULL
 void *rt_alloc(attn_ctx *cx, size_t bytes);
 void rt_free(attn_ctx *cx, void *p, size_t bytes);
