@@ -352,6 +352,8 @@ void cpu_walk_plan(Assign *as);
 bool cpu_dot_across(const Assign *as, const Op *op, uint32_t *rows);
 void cpu_across_emit(Assign *as, Root *r);
 Value cpu_rows_inside(Assign *as, Dim tile);  // rows that are walked
+// Where blocks of so many rows end, of those from .. n.
+Value cpu_whole_blocks(Assign *as, Value from, Value n, uint32_t rows);
 bool cpu_direct_possible(const Assign *as, Value v, const Form *f);
 void cpu_direct_emit(Assign *as, Root *r);
 // The axis along which index v counts one by one from a scalar; -1: it is a
