@@ -21,6 +21,7 @@ enum { BITS = 64, WORDS = (MAX_WORKERS + BITS) / BITS };
 
 struct Job {
   Job *next;
+  const OpenMp *openmp;  // whose team runs it, if one does
   void (*body)(void *arg, int64_t i);
   void *arg;
   int64_t n;
@@ -208,11 +209,22 @@ static void finish(Pool *p, Job *j) {
   pthread_mutex_unlock(&p->lock);
 }
 
+static void in_team(void *arg) {
+  Job *j = arg;
+  run_job(j, j->openmp->number());
+}
+
 void rt_pool_run(void *pool, int64_t n, void (*body)(void *arg, int64_t i),
                  void *arg) {
   Job j = {.body = body, .arg = arg, .n = n};
   if (n <= 1) {
     if (n == 1) body(arg, 0);
+    return;
+  }
+  Pool *p = pool;
+  if (rt_openmp_has(&p->openmp, n)) {
+    j.openmp = &p->openmp;
+    p->openmp.parallel(in_team, &j, 0, 0);
     return;
   }
   post(pool, &j);
@@ -233,6 +245,7 @@ static bool init_lock(Pool *p) {
 
 bool rt_pool_init(Pool *p, attn_ctx *cx) {
   p->cx = cx;
+  rt_openmp_find(&p->openmp);
   if (!init_lock(p)) return false;
   if (pthread_cond_init(&p->done, NULL) == 0) return true;
   pthread_mutex_destroy(&p->lock);

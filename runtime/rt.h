@@ -33,11 +33,24 @@ uint64_t rt_fp_enter(void);  // default floating-point environment; the old one
 void rt_fp_leave(uint64_t);  // back to it
 int64_t rt_now_ns(void);     // monotonic
 
+// ---- openmp.c: the runtime that the process has
+typedef struct OpenMp {
+  void (*parallel)(void (*body)(void *arg), void *arg, unsigned threads,
+                   unsigned flags);  // NULL: there is none
+  int (*max_threads)(void), (*number)(void), (*inside)(void);
+  int process;  // getpid() of the one that looked
+} OpenMp;
+
+void rt_openmp_find(OpenMp *o);
+// May n indices be run by the team of the calling thread?
+bool rt_openmp_has(const OpenMp *o, int64_t n);
+
 // ---- pool.c: a parallel-for over lazily started threads
 typedef struct Job Job;
 typedef struct Worker Worker;
 typedef struct Pool {
-  attn_ctx *cx;  // whose memory it takes
+  attn_ctx *cx;   // whose memory it takes
+  OpenMp openmp;  // whose threads are taken instead where they are enough
   pthread_mutex_t lock;
   pthread_cond_t done;
   Job *jobs;            // open ones, newest first; on their callers' stacks
