@@ -342,7 +342,7 @@ static int64_t tiled_rows(Block *b, Dim size) {
 }
 
 // n rows that are walked, by r and then by fewer: their number is not known.
-static void walked_rows(Block *b, Value n, uint32_t r) {
+static void walked_blocks(Block *b, Value n, uint32_t r) {
   Value at = cpu_int(b->as, 0);
   for (uint32_t rows = r; rows;) {
     Value end = cpu_whole_blocks(b->as, at, n, rows);
@@ -350,6 +350,19 @@ static void walked_rows(Block *b, Value n, uint32_t r) {
     at = end;
     rows = rows > COST_WALK_ROWS_AT_ONCE ? COST_WALK_ROWS_AT_ONCE : rows - 1;
   }
+}
+
+static void walked_rows(Block *b, Dim size, uint32_t r) {
+  Assign *as = b->as;
+  Value n = cpu_rows_inside(as, size);
+  bool tiles = !b->careful && cpu_weighted_mats(as, b->r);
+  Branch br;
+  if (tiles) br = cpu_if_open(as, cpu_few_walked(as, n), NULL, 0);
+  walked_blocks(b, n, r);
+  if (!tiles) return;
+  cpu_if_else(as, &br, NULL);
+  cpu_weighted_mats_emit(as, b->r);
+  cpu_if_close(as, &br, NULL, NULL);
 }
 
 // Whole blocks, then what is left.
@@ -360,7 +373,7 @@ static void all_rows(Block *b, Dim size) {
   DimTab *d = &as->m->dims;
   int64_t n, done = tiled_rows(b, size);
   if ((int)b->axis == as->walked) {
-    walked_rows(b, cpu_rows_inside(as, size), r);
+    walked_rows(b, size, r);
     return;
   }
   if (as->pt.to[b->axis]) {  // whole blocks
