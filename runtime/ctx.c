@@ -29,16 +29,21 @@ void rt_free(attn_ctx *cx, void *p, size_t bytes) {
 
 // ---- buffers
 
-// The smallest idle buffer that is large enough, else the largest, unlinked.
-static Buffer *take_idle(attn_ctx *cx, size_t bytes) {
+// Is x a better choice than y? One that the same lane had, whose core may have
+// it in its caches, the smallest that is large enough, else the largest.
+static bool is_better(const Buffer *x, const Buffer *y, size_t bytes,
+                      int64_t lane) {
+  bool fits = x->size >= bytes, y_fits = y->size >= bytes;
+  bool own = x->lane == lane, y_own = y->lane == lane;
+  if (fits != y_fits) return fits;
+  if (own != y_own) return own;
+  return fits == (x->size < y->size);
+}
+
+static Buffer *take_idle(attn_ctx *cx, size_t bytes, int64_t lane) {
   Buffer **best = NULL;
-  for (Buffer **at = &cx->idle; *at; at = &(*at)->next) {
-    bool fits = (*at)->size >= bytes;
-    bool best_fits = best && (*best)->size >= bytes;
-    bool smaller = best && (*at)->size < (*best)->size;
-    if (!best || (fits && !best_fits) || (fits == best_fits && fits == smaller))
-      best = at;
-  }
+  for (Buffer **at = &cx->idle; *at; at = &(*at)->next)
+    if (!best || is_better(*at, *best, bytes, lane)) best = at;
   Buffer *b = best ? *best : NULL;
   if (b) *best = b->next;
   return b;
@@ -52,15 +57,16 @@ static bool grow(attn_ctx *cx, Buffer *b, size_t bytes) {
   return b->p != NULL;
 }
 
-Buffer *rt_buffer_get(attn_ctx *cx, size_t bytes) {
+Buffer *rt_buffer_get(attn_ctx *cx, size_t bytes, int64_t lane) {
   pthread_mutex_lock(&cx->lock);
-  Buffer *b = take_idle(cx, bytes);
+  Buffer *b = take_idle(cx, bytes, lane);
   pthread_mutex_unlock(&cx->lock);
   if (!b) {
     b = rt_alloc(cx, sizeof *b);
     if (!b) return NULL;
     *b = (Buffer){0};
   }
+  b->lane = lane;
   if (b->size >= bytes || grow(cx, b, bytes)) return b;
   rt_free(cx, b, sizeof *b);
   return NULL;

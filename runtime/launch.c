@@ -1,63 +1,151 @@
 // Launch: picks the variant of the code, gets its workspaces, runs its phases.
 //
-// A phase's tasks are handed out in chunks from one atomic counter to the
-// lanes of a parallel-for. A task writes its own results only, so neither the
-// chunks nor the number of lanes can change them.
+// A phase's tasks are handed out in chunks to the lanes of a parallel-for. Each
+// lane has a list of chunks, the same ones in each call of the same size, and
+// when that is done it takes from those of others. A task writes its own
+// results only, so neither the chunks nor the number of lanes can change them.
+//
+// Phases that follow are done within the same parallel-for, as long as few
+// lanes had to wait for the end of the one before: that costs less than waking
+// threads again.
 #include "rt.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#define WAIT_NS 50000  // what waking the threads once more would take
+
+enum { MOST_LISTS = 64, MOST_TOGETHER = 8, STARTS = 16 };
+
 typedef struct Phase {
-  attn_ctx *cx;
   attn_kernel *kernel;
-  const attn_kargs *args;
-  int64_t chunk;
-  size_t scratch;
-  atomic_llong next;  // first task not handed out
+  attn_kargs args;
+  int64_t chunk, nchunks;  // tasks of a chunk
+  atomic_llong undone;     // tasks
+  atomic_int open;         // what lanes do behind it, or 0: not known yet
+  int nlists;
+  atomic_int taken[MOST_LISTS];  // chunks of each list
 } Phase;
 
+// What lanes do behind a phase: the next one too, or they return.
+enum { GO_ON = 1, RETURN };
+
+typedef struct Together {  // phases of one parallel-for
+  attn_ctx *cx;
+  Phase *phase;
+  uint32_t n;
+  size_t scratch;
+  int lanes;
+  atomic_int gone;  // lanes that waited long
+} Together;
+
+static bool take(Phase *ph, int *list, int64_t *chunk) {
+  for (int i = 0; i < ph->nlists; i++) {
+    int at = (*list + i) % ph->nlists;
+    int64_t n = (ph->nchunks - at + ph->nlists - 1) / ph->nlists;
+    if (atomic_load(&ph->taken[at]) >= n) continue;
+    int64_t k = atomic_fetch_add(&ph->taken[at], 1);
+    if (k >= n) continue;
+    *list = at;
+    *chunk = k * ph->nlists + at;
+    return true;
+  }
+  return false;
+}
+
+static void run_tasks(Together *t, Phase *ph, int64_t lane, void *scratch) {
+  int list = (int)(lane % ph->nlists);
+  int64_t n = ph->args.ntasks, chunk, done = 0;
+  while (take(ph, &list, &chunk)) {
+    int64_t i = chunk * ph->chunk;
+    int64_t end = n - i < ph->chunk ? n : i + ph->chunk;
+    ph->kernel(&ph->args, i, end, scratch);
+    done += end - i;
+  }
+  if (!done || atomic_fetch_sub(&ph->undone, done) != done) return;
+  enum { FEW = 4 };
+  bool few = atomic_load(&t->gone) * FEW <= t->lanes;
+  atomic_store(&ph->open, few ? GO_ON : RETURN);
+}
+
+// Are all tasks of the phase done, and the next phase's to be begun?
+static bool goes_on(Together *t, Phase *ph) {
+  int64_t end = rt_now_ns() + WAIT_NS;
+  int open;
+  while (!(open = atomic_load(&ph->open)) && rt_now_ns() < end) rt_cpu_pause();
+  if (!open) atomic_fetch_add(&t->gone, 1);
+  return open == GO_ON;
+}
+
 static void run_lane(void *arg, int64_t lane) {
-  Phase *ph = arg;
-  int64_t n = ph->args->ntasks, i;
-  (void)lane;
-  if (atomic_load(&ph->next) >= n) return;
-  Buffer *b = ph->scratch ? rt_buffer_get(ph->cx, ph->scratch) : NULL;
-  if (ph->scratch && !b) return;  // the other lanes do this one's work
+  Together *t = arg;
+  if (atomic_load(&t->phase[t->n - 1].open)) return;
+  Buffer *b = t->scratch ? rt_buffer_get(t->cx, t->scratch, lane) : NULL;
+  if (t->scratch && !b) return;  // the other lanes do this one's work
   uint64_t fp = rt_fp_enter();
-  while ((i = atomic_fetch_add(&ph->next, ph->chunk)) < n)
-    ph->kernel(ph->args, i, n - i < ph->chunk ? n : i + ph->chunk,
-               b ? b->p : NULL);
+  for (uint32_t i = 0; i < t->n; i++) {
+    if (i && !goes_on(t, &t->phase[i - 1])) break;
+    run_tasks(t, &t->phase[i], lane, b ? b->p : NULL);
+  }
   rt_fp_leave(fp);
-  rt_buffer_put(ph->cx, b);
+  rt_buffer_put(t->cx, b);
 }
 
 static int64_t count(attn_count *f, const attn_kargs *a) {
   return f ? f(a) : 0;
 }
 
-static int run_phase(attn_ctx *cx, const attn_phase *d, const attn_kargs *base,
-                     attn_error *err) {
+// *lanes: those of the phase. False: the numbers are too large.
+static bool phase_init(const attn_phase *d, const attn_kargs *base, Phase *ph,
+                       int *lanes, size_t *scratch) {
   attn_kargs probe = *base;
   probe.shared = NULL;
-  attn_kargs a = *base;
-  a.ntasks = count(d->ntasks, &probe);
-  int64_t scratch = a.ntasks > 0 ? count(d->scratch_bytes, &probe) : 0;
-  if (a.ntasks < 0 || scratch < 0)
-    return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
-  if (a.ntasks == 0) return ATTN_OK;
-  int64_t lanes = attn_ctx_threads(cx);
-  lanes = lanes < a.ntasks ? lanes : a.ntasks;
-  int64_t chunk = lanes > 1 ? a.ntasks / (lanes * 16) : a.ntasks;
-  Phase ph = {.cx = cx,
-              .kernel = d->kernel,
-              .args = &a,
-              .chunk = chunk < 1 ? 1 : chunk,
-              .scratch = (size_t)scratch};
-  cx->opt.parallel_for(cx->opt.parallel_user, lanes, run_lane, &ph);
-  if (atomic_load(&ph.next) < a.ntasks)
-    return rt_fail(err, ATTN_E_MEMORY, "no memory for %lld bytes of scratch",
-                   (long long)scratch);
+  int64_t n = count(d->ntasks, &probe);
+  int64_t bytes = n > 0 ? count(d->scratch_bytes, &probe) : 0;
+  if (n < 0 || bytes < 0) return false;
+  if (n < *lanes) *lanes = (int)n;
+  *scratch = (size_t)bytes;
+  *ph = (Phase){.kernel = d->kernel, .args = *base, .undone = n};
+  ph->args.ntasks = n;
+  ph->chunk = *lanes > 1 ? n / (*lanes * STARTS) : n;
+  if (ph->chunk < 1) ph->chunk = 1;
+  ph->nchunks = n / ph->chunk + (n % ph->chunk != 0);
+  ph->nlists = *lanes < MOST_LISTS ? *lanes : MOST_LISTS;
+  return true;
+}
+
+static int too_large(attn_error *err) {
+  return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
+}
+
+// Phases *at .. , as many as are done together; *at: the first that is not.
+static int run_phases(attn_ctx *cx, const attn_spec *s, const attn_kargs *a,
+                      uint32_t *at, attn_error *err) {
+  Phase phase[MOST_TOGETHER];
+  uint32_t number[MOST_TOGETHER];
+  Together t = {.cx = cx, .phase = phase};
+  uint32_t end = *at;
+  for (; end < s->nphases && t.n < MOST_TOGETHER; end++) {
+    int lanes = attn_ctx_threads(cx);
+    size_t scratch;
+    if (!phase_init(&s->phases[end], a, &phase[t.n], &lanes, &scratch))
+      return too_large(err);
+    if (!lanes) continue;
+    if (t.n && lanes > t.lanes) break;
+    if (!t.n) t.lanes = lanes;
+    if (scratch > t.scratch) t.scratch = scratch;
+    number[t.n++] = end;
+  }
+  if (t.n) cx->opt.parallel_for(cx->opt.parallel_user, t.lanes, run_lane, &t);
+  for (uint32_t i = 0; i < t.n; i++) {
+    if (!atomic_load(&phase[i].undone)) continue;
+    if (!i)
+      return rt_fail(err, ATTN_E_MEMORY, "no memory for %lld bytes of scratch",
+                     (long long)t.scratch);
+    end = number[i];
+    break;
+  }
+  *at = end;
   return ATTN_OK;
 }
 
@@ -124,7 +212,7 @@ static int get_shared(attn_ctx *cx, const Request *r, int64_t bytes,
     a->shared = r->workspace;
     return ATTN_OK;
   }
-  *b = rt_buffer_get(cx, (size_t)bytes);
+  *b = rt_buffer_get(cx, (size_t)bytes, RT_NO_LANE);
   if (!*b)
     return rt_fail(err, ATTN_E_MEMORY, "no memory for %lld bytes of workspace",
                    (long long)bytes);
@@ -159,8 +247,8 @@ static int run_spec(attn_ctx *cx, const attn_spec *s, const Request *r,
                   .given = given(r->prog, r->scalars)};
   Buffer *b;
   int rc = get_shared(cx, r, count(s->shared_bytes, &a), &a, &b, err);
-  for (uint32_t i = 0; !rc && i < s->nphases; i++)
-    rc = run_phase(cx, &s->phases[i], &a, err);
+  for (uint32_t i = 0; !rc && i < s->nphases;)
+    rc = run_phases(cx, s, &a, &i, err);
   rt_buffer_put(cx, b);
   return rc ? rc : rt_ok(err);
 }

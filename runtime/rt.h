@@ -33,17 +33,32 @@ uint64_t rt_fp_enter(void);  // default floating-point environment; the old one
 void rt_fp_leave(uint64_t);  // back to it
 int64_t rt_now_ns(void);     // monotonic
 
+// ---- openmp.c: the runtime that the process has
+typedef struct OpenMp {
+  void (*parallel)(void (*body)(void *arg), void *arg, unsigned threads,
+                   unsigned flags);  // NULL: there is none
+  int (*max_threads)(void), (*number)(void), (*inside)(void);
+  int process;  // getpid() of the one that looked
+} OpenMp;
+
+void rt_openmp_find(OpenMp *o);
+// May n indices be run by the team of the calling thread?
+bool rt_openmp_has(const OpenMp *o, int64_t n);
+
 // ---- pool.c: a parallel-for over lazily started threads
 typedef struct Job Job;
+typedef struct Worker Worker;
 typedef struct Pool {
-  attn_ctx *cx;  // whose memory it takes
+  attn_ctx *cx;   // whose memory it takes
+  OpenMp openmp;  // whose threads are taken instead where they are enough
   pthread_mutex_t lock;
-  pthread_cond_t wake, done;
-  Job *jobs;             // open ones, newest first; on their callers' stacks
-  atomic_uint posted;    // counts posts, so that spinning workers see one
-  int nworkers, nsleep;  // threads started; threads in cond_wait
+  pthread_cond_t done;
+  Job *jobs;            // open ones, newest first; on their callers' stacks
+  atomic_uint posted;   // counts posts, so that spinning workers see one
+  atomic_int nwait;     // callers that sleep until their workers are done
+  int nworkers, nspin;  // threads started; those that spin until a post
   bool stop;
-  pthread_t *threads;  // capacity max
+  Worker **workers;  // capacity max
   int max;
 } Pool;
 
@@ -58,7 +73,9 @@ typedef struct Buffer {
   struct Buffer *next;
   void *p;  // ATTN_ALIGN aligned
   size_t size;
+  int64_t lane;  // that had it last
 } Buffer;
+enum { RT_NO_LANE = -1 };
 
 enum { RT_LEVELS = 8 };  // of a family of CPUs, at most
 
@@ -76,8 +93,9 @@ struct attn_ctx {
   _Atomic(GpuSet *) gpus;  // made at the first launch on one
 };
 
-// A buffer of at least bytes > 0, or NULL. Contents are undefined.
-Buffer *rt_buffer_get(attn_ctx *cx, size_t bytes);
+// A buffer of at least bytes > 0, or NULL. Contents are undefined. lane: whose
+// last one it is, if that is idle.
+Buffer *rt_buffer_get(attn_ctx *cx, size_t bytes, int64_t lane);
 void rt_buffer_put(attn_ctx *cx, Buffer *b);  // b may be NULL
 void *rt_alloc(attn_ctx *cx, size_t bytes);
 void rt_free(attn_ctx *cx, void *p, size_t bytes);

@@ -351,7 +351,18 @@ void cpu_lane_sums(Assign *as, Value *v);
 void cpu_walk_plan(Assign *as);
 bool cpu_dot_across(const Assign *as, const Op *op, uint32_t *rows);
 void cpu_across_emit(Assign *as, Root *r);
+void cpu_across_ask(Assign *as, Root *r, Value k0, int64_t n);
+// Do n rows fill no tile to speak of?
+Value cpu_few_walked(Assign *as, Value n);
+// In tile registers: such products, and weights of rows times values, of a
+// panel of these.
+bool cpu_across_mats(const Assign *as, const Root *r);
+void cpu_across_mats_emit(Assign *as, Root *r);
+bool cpu_weighted_mats(const Assign *as, const Root *r);
+void cpu_weighted_mats_emit(Assign *as, Root *r);
 Value cpu_rows_inside(Assign *as, Dim tile);  // rows that are walked
+// Where blocks of so many rows end, of those from .. n.
+Value cpu_whole_blocks(Assign *as, Value from, Value n, uint32_t rows);
 bool cpu_direct_possible(const Assign *as, Value v, const Form *f);
 void cpu_direct_emit(Assign *as, Root *r);
 // The axis along which index v counts one by one from a scalar; -1: it is a

@@ -341,6 +341,30 @@ static int64_t tiled_rows(Block *b, Dim size) {
   return whole + rest;
 }
 
+// n rows that are walked, by r and then by fewer: their number is not known.
+static void walked_blocks(Block *b, Value n, uint32_t r) {
+  Value at = cpu_int(b->as, 0);
+  for (uint32_t rows = r; rows;) {
+    Value end = cpu_whole_blocks(b->as, at, n, rows);
+    blocks(b, at, end, rows);
+    at = end;
+    rows = rows > COST_WALK_ROWS_AT_ONCE ? COST_WALK_ROWS_AT_ONCE : rows - 1;
+  }
+}
+
+static void walked_rows(Block *b, Dim size, uint32_t r) {
+  Assign *as = b->as;
+  Value n = cpu_rows_inside(as, size);
+  bool tiles = !b->careful && cpu_weighted_mats(as, b->r);
+  Branch br;
+  if (tiles) br = cpu_if_open(as, cpu_few_walked(as, n), NULL, 0);
+  walked_blocks(b, n, r);
+  if (!tiles) return;
+  cpu_if_else(as, &br, NULL);
+  cpu_weighted_mats_emit(as, b->r);
+  cpu_if_close(as, &br, NULL, NULL);
+}
+
 // Whole blocks, then what is left.
 static void all_rows(Block *b, Dim size) {
   Assign *as = b->as;
@@ -349,10 +373,7 @@ static void all_rows(Block *b, Dim size) {
   DimTab *d = &as->m->dims;
   int64_t n, done = tiled_rows(b, size);
   if ((int)b->axis == as->walked) {
-    Value all = cpu_rows_inside(as, size), by = cpu_int(as, r);
-    Value whole = cpu_2(as, OP_MUL, cpu_2(as, OP_FLOORDIV, all, by), by);
-    if (r > 1) blocks(b, cpu_int(as, 0), whole, r);
-    blocks(b, r > 1 ? whole : cpu_int(as, 0), all, 1);
+    walked_rows(b, size, r);
     return;
   }
   if (as->pt.to[b->axis]) {  // whole blocks

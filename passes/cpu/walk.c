@@ -119,32 +119,40 @@ typedef struct Across {
   Assign *as;
   Root *r;
   uint32_t keys, over;
-  Value row, k0;  // the first ones of a block
-  uint32_t rows;  // of a block, which has `lanes` scores
+  Value row, k0;        // the first ones of a block
+  uint32_t rows, each;  // of a block, and the keys of each: `lanes` scores, or
+                        // for three rows as many as for four
 } Across;
 
-// The same keys of the next tile, which hardware does not follow from row to
-// row: asked for once, by the first rows.
-static void ask(Across *x) {
-  Assign *as = x->as;
-  Form *f = x->r->b;
+// n keys of the next tile, which hardware does not follow from row to row. pt
+// is left without a place on both axes.
+void cpu_across_ask(Assign *as, Root *r, Value k0, int64_t n) {
+  Form *f = r->b;
+  uint32_t keys = ir_type(as->f, r->v)->axis[1], over = (uint32_t)r->lane;
   int64_t tile, size, line = HW_LINE / dtype_size(f->dt);
   if (!f->stride) return;
-  dim_known(&as->m->dims, x->r->lane_size, &size);
-  dim_known(&as->m->dims, cpu_axis_size_in(as, x->r->vb, x->keys), &tile);
-  Value step, first = cpu_2(as, OP_LE, x->row, cpu_int(as, 0));
-  Value n = cpu_int(as, as->lanes / x->rows);
-  Branch br = cpu_if_open(as, first, NULL, 0);
-  Loop l = cpu_loop_upto(as, n, 1, "i");
-  Value key = cpu_2(as, OP_ADD, x->k0, l.iv);
-  as->pt.idx[x->keys] = cpu_2(as, OP_ADD, key, cpu_int(as, tile));
+  dim_known(&as->m->dims, r->lane_size, &size);
+  dim_known(&as->m->dims, cpu_axis_size_in(as, r->vb, keys), &tile);
+  Value step;
+  Loop l = cpu_loop_upto(as, cpu_int(as, n), 1, "i");
+  Value key = cpu_2(as, OP_ADD, k0, l.iv);
+  as->pt.idx[keys] = cpu_2(as, OP_ADD, key, cpu_int(as, tile));
   for (int64_t i = 0; i < size; i += line) {
-    as->pt.idx[x->over] = cpu_int(as, i);
+    as->pt.idx[over] = cpu_int(as, i);
     Value at = cpu_form_index(as, f, 0, &step);
     cpu_ask_far(as, cpu_form_base(as, f), at);
   }
-  as->pt.idx[x->over] = as->pt.idx[x->keys] = 0;
+  as->pt.idx[over] = as->pt.idx[keys] = 0;
   cpu_loop_close(as, &l, NULL);
+}
+
+// Once, by the first rows.
+static void ask(Across *x) {
+  Assign *as = x->as;
+  if (!x->r->b->stride) return;
+  Value first = cpu_2(as, OP_LE, x->row, cpu_int(as, 0));
+  Branch br = cpu_if_open(as, first, NULL, 0);
+  cpu_across_ask(as, x->r, x->k0, x->each);
   cpu_if_else(as, &br, NULL);
   cpu_if_close(as, &br, NULL, NULL);
 }
@@ -208,9 +216,10 @@ static void put_scores(Across *x, uint32_t n, Value v) {
 static void block(Across *x) {
   Assign *as = x->as;
   Value v[HW_MAT_COLS];
-  uint32_t n = as->lanes / x->rows,
-           by = n < COST_WALK_KEYS ? n : COST_WALK_KEYS;
+  uint32_t n = x->each, by = n < COST_WALK_KEYS ? n : COST_WALK_KEYS;
   assert(as->lanes <= HW_MAT_COLS);
+  for (uint32_t i = x->rows * n; i < as->lanes; i++)
+    v[i] = cpu_vec(as, cpu_float(as, DT_F32, 0));
   as->pt.lane = (int)x->over;
   as->pt.lane_size = x->r->lane_size;
   as->pt.cols = 1;
@@ -227,15 +236,27 @@ static void block(Across *x) {
   as->pt.bound = false;
 }
 
+Value cpu_few_walked(Assign *as, Value n) {
+  return cpu_2(as, OP_LE, n, cpu_int(as, COST_WALK_ROWS_AT_ONCE));
+}
+
+Value cpu_whole_blocks(Assign *as, Value from, Value n, uint32_t rows) {
+  Value by = cpu_int(as, rows), left = cpu_2(as, OP_SUB, n, from);
+  if (rows == 1) return n;
+  left = cpu_2(as, OP_MUL, cpu_2(as, OP_FLOORDIV, left, by), by);
+  return cpu_2(as, OP_ADD, from, left);
+}
+
 // Blocks of so many rows, lo .. hi.
 static void row_blocks(Across *x, Value lo, Value hi, uint32_t rows) {
   Assign *as = x->as;
   const Type *t = ir_type(as->f, x->r->v);
   LoopCount count = {lo, hi, rows, as->f->axes.at[as->walked].name};
   x->rows = rows;
+  for (x->each = as->lanes; x->each * rows > as->lanes;) x->each /= 2;
   Loop row = cpu_loop_open(as, count, NULL, 0);
   x->row = row.iv;
-  Loop key = cpu_loop_upto(as, cpu_dim(as, t->size[1]), as->lanes / rows,
+  Loop key = cpu_loop_upto(as, cpu_dim(as, t->size[1]), x->each,
                            as->f->axes.at[x->keys].name);
   x->k0 = key.iv;
   ask(x);
@@ -245,14 +266,28 @@ static void row_blocks(Across *x, Value lo, Value hi, uint32_t rows) {
   as->pt.idx[as->walked] = 0;
 }
 
+static void all_blocks(Across *x, Value n) {
+  Value at = cpu_int(x->as, 0);
+  for (uint32_t rows = COST_WALK_ROWS_AT_ONCE; rows; rows--) {
+    Value end = cpu_whole_blocks(x->as, at, n, rows);
+    row_blocks(x, at, end, rows);
+    at = end;
+  }
+}
+
 void cpu_across_emit(Assign *as, Root *r) {
   const Type *t = ir_type(as->f, r->v);
   Across x = {.as = as, .r = r, .keys = t->axis[1], .over = (uint32_t)r->lane};
   uint32_t mark = cpu_scope_open(as);
-  Value n = cpu_rows_inside(as, t->size[0]),
-        by = cpu_int(as, COST_WALK_ROWS_AT_ONCE);
-  Value whole = cpu_2(as, OP_MUL, cpu_2(as, OP_FLOORDIV, n, by), by);
-  row_blocks(&x, cpu_int(as, 0), whole, COST_WALK_ROWS_AT_ONCE);
-  row_blocks(&x, whole, n, 1);
+  Value n = cpu_rows_inside(as, t->size[0]);
+  bool tiles = cpu_across_mats(as, r);
+  Branch br;
+  if (tiles) br = cpu_if_open(as, cpu_few_walked(as, n), NULL, 0);
+  all_blocks(&x, n);
+  if (tiles) {
+    cpu_if_else(as, &br, NULL);
+    cpu_across_mats_emit(as, r);
+    cpu_if_close(as, &br, NULL, NULL);
+  }
   cpu_scope_close(as, mark);
 }

@@ -16,9 +16,9 @@ static void find(void *data, Op *op) {
   s->found |= all;
 }
 
-void tile_mats_plan(const Func *f, const Target *tg, TilePlan *p) {
+void tile_mats_plan(const Func *f, const PassOpt *opt, TilePlan *p) {
   Search s = {.f = f};
-  if (tg->amx) ir_walk(f->body, find, &s);
+  if (opt->target->amx && !opt->walk) ir_walk(f->body, find, &s);
   p->mats = s.found;
   if (p->mats) p->tile_q = p->tile_k = COST_MAT_TILE;
 }

@@ -971,7 +971,7 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
                 .tile_q = tg->tile_q,
                 .tile_k = tg->tile_k,
                 .chunk = opt->chunk};
-  tile_mats_plan(f, tg, &p);
+  tile_mats_plan(f, opt, &p);
   if (p.lane < 0) {
     p.tile_q = 1;
     ctx_remark(cx,

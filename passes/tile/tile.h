@@ -93,8 +93,9 @@ void tile_tidy_chunks(const Func *from, Func *to);
 // keys, 0: it does (map.c).
 int64_t tile_map_rows(const Func *f);
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
-// Of a program with products that a CPU has tile registers for (mats.c).
-void tile_mats_plan(const Func *f, const Target *tg, TilePlan *p);
+// Of a program with products that a CPU has tile registers for, unless its rows
+// are walked (mats.c).
+void tile_mats_plan(const Func *f, const PassOpt *opt, TilePlan *p);
 
 // Splitting the keys of a pass among tasks (split.c): decides about it,
 // makes the workspace, cuts the keys, stores and joins partial accumulators.

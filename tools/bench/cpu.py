@@ -4,14 +4,16 @@ FlexAttention where it compiles, in one process, on the same tensors.
 
     tools/bench/cpu.py [--cases prefill,decode,backward] [--dtypes f32,bf16]
                        [--threads 1,all] [--heads N] [--size S] [--dim D]
-                       [--rounds N] [--target cpu] [--flex] [--json]
+                       [--rounds N] [--calls N] [--target cpu] [--flex] [--json]
                        [--prep DIR | --libs DIR]
 
 A round runs all contenders of a case, one after the other, in an order that
-turns; the least time of all rounds counts, as what else runs on the machine
-only ever adds some. `ratio` is the peer's time over ours. Prefill and backward
-are causal attention with as many queries as keys, decode is one query of each
-head against a cache of the size, which is read once: GB/s of keys and values.
+turns, each several times: the first call may wait for CPUs on which the threads
+of the one before still spin. The least time of all rounds counts, as what else
+runs on the machine only ever adds some. `ratio` is the peer's time over ours.
+Prefill and backward are causal attention with as many queries as keys, decode is
+one query of each head against a cache of the size, which is read once: GB/s of
+keys and values.
 Needs PyTorch, attnc and libattn (a build tree's are found). --prep compiles only,
 into DIR with libattn; --libs takes that where there is no attnc."""
 import argparse
@@ -116,17 +118,18 @@ def backward(a, dtype):
 CASES = {"prefill": prefill, "decode": decode, "backward": backward}
 
 
-def measure(what, rounds):
-    """Least seconds of each contender."""
+def measure(what, rounds, calls):
+    """Least seconds of each contender, whose turns are so many calls."""
     names = [n for n in what if what[n]]
     best = dict.fromkeys(names, float("inf"))
     for n in names:
         what[n]()
     for i in range(rounds):
         for n in names[i % len(names):] + names[:i % len(names)]:
-            begin = time.perf_counter()
-            what[n]()
-            best[n] = min(best[n], time.perf_counter() - begin)
+            for _ in range(calls):
+                begin = time.perf_counter()
+                what[n]()
+                best[n] = min(best[n], time.perf_counter() - begin)
     return best
 
 
@@ -149,6 +152,7 @@ def main():
     ap.add_argument("--size", type=int, default=4096)
     ap.add_argument("--dim", type=int, default=128)
     ap.add_argument("--rounds", type=int, default=10)
+    ap.add_argument("--calls", type=int, default=3)
     ap.add_argument("--target", default="cpu")
     ap.add_argument("--flex", action="store_true")
     ap.add_argument("--json", action="store_true")
@@ -171,7 +175,7 @@ def main():
                 n = every if t == "all" else int(t)
                 torch.set_num_threads(n)
                 attn.threads(n)
-                best = measure(what, a.rounds)
+                best = measure(what, a.rounds, a.calls)
                 if a.json:
                     print(json.dumps(dict(case=case, dtype=dtype, threads=n, unit=unit,
                                           work=work, seconds=best)))
