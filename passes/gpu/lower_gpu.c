@@ -192,11 +192,11 @@ static bool is_alone(const Target *t, const PassOpt *opt) {
 }
 
 // Tasks without products wait for memory: many of them, where their tiles are
-// small. Of what is counted as live a third is made where it is used.
+// small. Of what is counted as live a tenth is made where it is used.
 static void let_many(Place *p) {
   uint32_t threads = p->warps * p->target->gpu.wave;
   if (!p->straight || p->target->gpu.vendor != VENDOR_NVIDIA ||
-      2 * ir_pressure(p->g, p->arena).regs > 3 * COST_MAP_REGS)
+      9 * ir_pressure(p->g, p->arena).regs > 10 * COST_MAP_REGS)
     return;
   int64_t tasks = p->target->gpu.regs / (threads * COST_MAP_REGS);
   if (tasks > 1)
