@@ -76,7 +76,8 @@ static void drop(uint32_t *uses, Region *r) {
   for (Op *op = r->last, *prev; op; op = prev) {
     prev = op->prev;
     for (uint32_t i = 0; i < op->nregions; i++) drop(uses, op->regions[i]);
-    bool used = !(op_info(op->code)->flags & OPF_PURE);
+    bool read = op->code == OP_GLOAD && ir_is_input(r->fn, op->args[0]);
+    bool used = !read && !(op_info(op->code)->flags & OPF_PURE);
     for (uint32_t i = 0; i < op->nres; i++) used = used || uses[op->res[i]];
     if (used) continue;
     for (uint32_t i = 0; i < op->nargs; i++) uses[op->args[i]]--;

@@ -28,7 +28,7 @@ typedef struct DomainAxes {
 } DomainAxes;
 void ir_note_domain(const Func *f, DomainAxes *d, uint32_t axis, Value pred);
 
-// Drops pure ops without uses.
+// Drops pure ops, and loads of inputs, without uses.
 void ir_sweep(Func *f);
 
 #endif

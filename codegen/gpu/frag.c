@@ -50,12 +50,15 @@ void gpu_define(Gpu *n, Value v, Frag f) {
 }
 
 // ---------------------------------------------------------------- elementwise
-// 16-bit floats are made in pairs where there is an instruction.
+// Narrow floats are made in pairs where there is an instruction.
 static bool cast_pairs(Gpu *n, const Frag *x, Frag *r) {
-  if (x->dtype != DT_F32 || r->per != 2) return false;
-  for (uint32_t i = 0; i < r->n; i++) {
-    r->w[i] = n->vendor->pair(n, r->dtype, x->w[2 * i], x->w[2 * i + 1]);
-    if (!r->w[i]) return false;
+  if (x->dtype != DT_F32 || r->per < 2) return false;
+  for (uint32_t i = 0; i < r->n * r->per / 2; i++) {
+    V two = n->vendor->pair(n, r->dtype, x->w[2 * i], x->w[2 * i + 1]);
+    if (!two) return false;
+    if (r->per == 2) r->w[i] = two;
+    else if (i % 2 == 0) r->w[i / 2] = two;
+    else r->w[i / 2] = e_or(n->g, r->w[i / 2], e_shl(n->g, two, 16));
   }
   return true;
 }

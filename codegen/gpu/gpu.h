@@ -132,8 +132,9 @@ struct GpuVendor {
   V (*extreme)(Gpu *n, bool max, V x);
   V (*vote)(Gpu *n, bool any, V x);
   void (*sync)(Gpu *n);
-  // Values: 16-bit floats of an f32 pair as a word, NULL: no instruction;
-  // functions of f32; max and min that give NaN if an operand is.
+  // Values: 16-bit floats of an f32 pair as a word, 8-bit ones as its lower
+  // half, NULL: no instruction; functions of f32; max and min that give NaN if
+  // an operand is.
   V (*pair)(Gpu *n, DType to, V lo, V hi);
   // The four 8-bit floats of a word as words of f16 or bf16; false: no such
   // instructions. May be NULL.

@@ -210,7 +210,7 @@ static bool is_run(const Gpu *n, Value v) {
   const Op *x = op->nargs == 2 ? ir_def(n->f, op->args[0]) : NULL;
   const Op *y = op->nargs == 2 ? ir_def(n->f, op->args[1]) : NULL;
   if (!x || !y || (op->code != OP_ADD && op->code != OP_SUB)) return false;
-  if (y->code == OP_SPLAT) return is_run(n, op->args[0]);
+  if (y->code == OP_SPLAT || y->code == OP_CONST) return is_run(n, op->args[0]);
   return op->code == OP_ADD && x->code == OP_SPLAT && is_run(n, op->args[1]);
 }
 
@@ -315,12 +315,29 @@ enum { PIECE = 8, WIDE = 16 };
 // How an index goes on along the registers of a piece.
 typedef enum Going { SAME, NEXT, CUT, ANY } Going;
 
+// The same choice for all of a piece: of what is on one side of its beginning.
+static bool is_choice_of_pieces(const Gpu *n, Value v) {
+  const Op *op = ir_def(n->f, v);
+  const Op *x = op && op->code == OP_LT ? ir_def(n->f, op->args[0]) : NULL;
+  double k;
+  return x && x->code == OP_COORD && ir_const_value(n->f, op->args[1], &k) &&
+         fmod(k, PIECE) == 0;
+}
+
+// Consecutive numbers in each piece.
+static bool is_run_of_pieces(const Gpu *n, Value v) {
+  const Op *op = ir_def(n->f, v);
+  if (!op || op->code != OP_SELECT) return is_run(n, v);
+  return is_choice_of_pieces(n, op->args[0]) &&
+         is_run_of_pieces(n, op->args[1]) && is_run_of_pieces(n, op->args[2]);
+}
+
 // Consecutive numbers up to a bound (`CUT`): they may be told by their ends.
 static Going going(const Gpu *n, Value v) {
   const Op *op = ir_def(n->f, v);
   const Type *t = ir_type(n->f, v);
   if (t->kind != TK_FRAG || t->slice == SLICE_ROW) return SAME;
-  if (t->slice == SLICE_COL) return is_run(n, v) ? NEXT : ANY;
+  if (t->slice == SLICE_COL) return is_run_of_pieces(n, v) ? NEXT : ANY;
   if (!op || op->nargs > 2) return ANY;
   if (op->code == OP_SPLAT) return SAME;
   if (op->code == OP_BCAST) return going(n, op->args[0]);
@@ -372,21 +389,102 @@ static V is_whole(Gpu *n, const Access *a, int axis, const FragMap *m,
                 gpu_add(n, first, gpu_i32(n, PIECE - 1)));
 }
 
+// Is v a multiple of PIECE where a piece of `lin` begins?
+static bool begins_pieces(const Gpu *n, Value v) {
+  const Op *op = ir_def(n->f, v);
+  double x;
+  int64_t k;
+  if (!op) return false;
+  if (op->code == OP_DIM)
+    return dim_is_const(&n->f->mod->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &k) &&
+           k % PIECE == 0;
+  if (ir_const_value(n->f, v, &x)) return fmod(x, PIECE) == 0;
+  if (op->code == OP_COORD) return true;
+  if (op->code == OP_SPLAT || op->code == OP_BCAST)
+    return begins_pieces(n, op->args[0]);
+  if (op->code == OP_SELECT)
+    return begins_pieces(n, op->args[1]) && begins_pieces(n, op->args[2]);
+  if (op->code != OP_ADD && op->code != OP_SUB && op->code != OP_MUL)
+    return false;
+  bool a = begins_pieces(n, op->args[0]), b = begins_pieces(n, op->args[1]);
+  return op->code == OP_MUL ? a || b : a && b;
+}
+
+// Is a piece of the load inside or outside of the tensor as a whole?
+static bool is_sure(const Gpu *n, const Access *a, int axis) {
+  Value v = a->op->args[a->lo + (uint32_t)axis];
+  const Type *t = ir_type(n->f, a->tensor);
+  int64_t size;
+  return n->vendor->load4 && a->op->code == OP_GLOAD &&
+         wide(t->dtype) == WIDE && going(n, v) == NEXT &&
+         dim_is_const(&n->f->mod->dims, t->size[axis], &size) &&
+         size % PIECE == 0 && begins_pieces(n, v);
+}
+
 typedef struct Piece {
-  Part part[PIECE];
+  const Access *a;
+  const FragMap *map;
+  uint32_t reg;  // its first one
+  int axis;
+  Part first;
   V together;  // they can travel so
+  V in;        // NULL, or: all of it is inside, else nothing
+  V index;     // of the first along the axis; NULL: bounds may cut pieces
+  V others;    // other indices are in range
 } Piece;
 
-static Piece piece_of(Gpu *n, const Access *a, const FragMap *m, uint32_t reg,
-                      int axis, DType t) {
+static V and_of(Gpu *n, V x, V y) {
+  return x && y ? e_and(n->g, x, y) : x ? x : y;
+}
+
+// Element i of the piece. Its address and its bound are made of the first one's
+// where it travels alone: elsewhere they would only keep registers.
+static Part element(Gpu *n, const Piece *p, uint32_t i) {
   Cg *g = n->g;
-  Piece p;
-  for (uint32_t i = 0; i < PIECE; i++) p.part[i] = place(n, a, m, reg + i);
+  if (!p->index) return place(n, p->a, p->map, p->reg + i);
+  if (i == 0) return p->first;
+  V stride = p->a->stride[p->axis];
+  Part e = {.off = gpu_add(n, p->first.off, gpu_mul(n, stride, i)),
+            .ok = p->in};
+  if (e.ok) return e;
+  V at = gpu_add(n, p->index, gpu_i32(n, i));
+  if (p->a->part[p->axis][0].ok)
+    e.ok = e_icmp(g, LLVMIntULT, at, p->a->shape[p->axis]);
+  e.ok = and_of(n, e.ok, p->others);
+  if (!e.ok) e.ok = LLVMConstInt(LLVMInt1TypeInContext(g->lc), 1, 0);
+  return e;
+}
+
+static V others_in(Gpu *n, const Access *a, const FragMap *m, uint32_t reg,
+                   int axis) {
+  V ok = NULL;
+  for (uint32_t i = 0; i < a->rank; i++)
+    if ((int)i != axis)
+      ok = and_of(n, ok, a->part[i][reg_of(n, a, i, m, reg)].ok);
+  return ok;
+}
+
+static Piece piece_of(Gpu *n, const Access *a, const FragMap *m, uint32_t reg,
+                      int axis) {
+  Cg *g = n->g;
+  Piece p = {.a = a, .map = m, .reg = reg, .axis = axis};
+  Value v = a->op->args[a->lo + (uint32_t)axis];
+  DType t = ir_type(n->f, a->tensor)->dtype;
+  p.first = place(n, a, m, reg);
   V size = gpu_i64(n, (int64_t)dtype_size(t)), last = gpu_i64(n, wide(t) - 1);
   V unit = e_icmp(g, LLVMIntEQ, a->stride[axis], size);
-  V low = e_icmp(g, LLVMIntEQ, e_and(g, p.part[0].off, last), gpu_i64(n, 0));
-  p.together = e_and(g, e_and(g, unit, low),
-                     e_and(g, p.part[0].ok, p.part[PIECE - 1].ok));
+  V low = e_icmp(g, LLVMIntEQ, e_and(g, p.first.off, last), gpu_i64(n, 0));
+  p.together = e_and(g, unit, low);
+  if (going(n, v) == NEXT) {
+    p.index = gpu_frag(n, v)->w[reg_of(n, a, (uint32_t)axis, m, reg)];
+    p.others = others_in(n, a, m, reg, axis);
+  }
+  if (is_sure(n, a, axis)) {
+    p.in = p.first.ok;
+    return p;
+  }
+  p.together =
+      e_and(g, p.together, e_and(g, p.first.ok, element(n, &p, PIECE - 1).ok));
   V whole = is_whole(n, a, axis, m, reg);
   if (whole) p.together = e_and(g, p.together, whole);
   return p;
@@ -444,6 +542,28 @@ static LLVMTypeRef piece_type(Gpu *n, DType t) {
   return LLVMVectorType(e, wide(t) / (uint32_t)dtype_size(t));
 }
 
+// 16 bytes, or none of a piece that is outside.
+static V load_wide(Gpu *n, V off, V in, DType t) {
+  Cg *g = n->g;
+  V x[4], v = LLVMGetUndef(wide_type(n, t));
+  n->vendor->load4(n, off, in, x);
+  for (uint32_t k = 0; k < 4; k++)
+    v = LLVMBuildInsertElement(g->b, v, x[k], gpu_i32(n, k), "");
+  return LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
+}
+
+// Part i of a piece that travels together.
+static V load_together(Gpu *n, const Piece *p, uint32_t i, DType t) {
+  Cg *g = n->g;
+  V off = p->first.off;
+  if (p->in)
+    return load_wide(n, gpu_add(n, off, gpu_i64(n, (int64_t)i * WIDE)), p->in,
+                     t);
+  V v = LLVMBuildLoad2(g->b, wide_type(n, t), wide_address(n, off, i), "");
+  LLVMSetAlignment(v, wide(t));
+  return LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
+}
+
 // `count` pieces, all of them together or element by element.
 static void load_pieces(Gpu *n, const Piece *p, uint32_t count, DType t, V *e) {
   Cg *g = n->g;
@@ -454,20 +574,14 @@ static void load_pieces(Gpu *n, const Piece *p, uint32_t count, DType t, V *e) {
   for (uint32_t i = 1; i < count; i++)
     together = e_and(g, together, p[i].together);
   Fork k = fork_at(n, together);
-  for (uint32_t i = 0; i < parts; i++) {
-    const Piece *in = p + i * of / PIECE;
-    V v =
-        LLVMBuildLoad2(g->b, wide_type(n, t),
-                       wide_address(n, in->part[0].off, i % (PIECE / of)), "");
-    LLVMSetAlignment(v, wide(t));
-    yes[i] = LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
-  }
+  for (uint32_t i = 0; i < parts; i++)
+    yes[i] = load_together(n, p + i * of / PIECE, i % (PIECE / of), t);
   LLVMBasicBlockRef from[2] = {side(n, &k, k.no)};
   for (uint32_t i = 0; i < parts; i++) {
     no[i] = LLVMGetUndef(piece_type(n, t));
     for (uint32_t j = 0; j < of; j++) {
       uint32_t at = i * of + j;
-      V x = load_bits(n, p[at / PIECE].part[at % PIECE], t);
+      V x = load_bits(n, element(n, p + at / PIECE, at % PIECE), t);
       no[i] = LLVMBuildInsertElement(g->b, no[i], as_memory(n, x, t),
                                      gpu_i32(n, j), "");
     }
@@ -484,25 +598,6 @@ static void load_pieces(Gpu *n, const Piece *p, uint32_t count, DType t, V *e) {
   }
 }
 
-static void store_piece(Gpu *n, const Piece *p, DType t, const V *e) {
-  Cg *g = n->g;
-  uint32_t of = wide(t) / (uint32_t)dtype_size(t);
-  Fork k = fork_at(n, p->together);
-  for (uint32_t i = 0; i < PIECE / of; i++) {
-    V v = LLVMGetUndef(piece_type(n, t));
-    for (uint32_t j = 0; j < of; j++) {
-      V x = as_memory(n, to_bits(n, e[i * of + j], t), t);
-      v = LLVMBuildInsertElement(g->b, v, x, gpu_i32(n, j), "");
-    }
-    v = LLVMBuildBitCast(g->b, v, wide_type(n, t), "");
-    V s = LLVMBuildStore(g->b, v, wide_address(n, p->part[0].off, i));
-    LLVMSetAlignment(s, wide(t));
-  }
-  side(n, &k, k.no);
-  for (uint32_t i = 0; i < PIECE; i++) store(n, p->part[i], e[i], t);
-  side(n, &k, k.done);
-}
-
 // Bounds cut few pieces, mostly none of a task's: one branch for all.
 static void load_all(Gpu *n, const Access *a, const FragMap *m, int axis,
                      DType t, V *e) {
@@ -511,44 +606,20 @@ static void load_all(Gpu *n, const Access *a, const FragMap *m, int axis,
   uint32_t count = m->regs / PIECE, each = cut ? count : 1;
   Piece *p = NEWN(&n->g->cx->scratch, Piece, each);
   for (uint32_t i = 0; i < count; i++) {
-    p[i % each] = piece_of(n, a, m, i * PIECE, axis, t);
+    p[i % each] = piece_of(n, a, m, i * PIECE, axis);
     if ((i + 1) % each == 0)
       load_pieces(n, p, each, t, e + (i + 1 - each) * PIECE);
   }
 }
 
 // ---------------------------------------------------------------- laid
-// Is v a multiple of PIECE where a piece of `lin` begins?
-static bool begins_pieces(const Gpu *n, Value v) {
-  const Op *op = ir_def(n->f, v);
-  double x;
-  int64_t k;
-  if (!op) return false;
-  if (op->code == OP_DIM)
-    return dim_is_const(&n->f->mod->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &k) &&
-           k % PIECE == 0;
-  if (ir_const_value(n->f, v, &x)) return fmod(x, PIECE) == 0;
-  if (op->code == OP_COORD) return true;
-  if (op->code == OP_SPLAT || op->code == OP_BCAST)
-    return begins_pieces(n, op->args[0]);
-  if (op->code != OP_ADD && op->code != OP_MUL) return false;
-  bool a = begins_pieces(n, op->args[0]), b = begins_pieces(n, op->args[1]);
-  return op->code == OP_ADD ? a && b : a || b;
-}
-
 // Workspace begins at multiples of 64 bytes. Rows of whole pieces do at
 // multiples of 16, and a piece is inside or outside of them. Code that keeps
 // few registers loads what it needs, one by one.
 static bool is_laid(const Gpu *n, const Access *a, int axis) {
-  Value v = a->op->args[a->lo + (uint32_t)axis];
-  const Type *t = ir_type(n->f, a->tensor);
-  int64_t size;
   bool lean = n->multiplies && ir_attr_i(ir_launch(n->f), AT_LEANER, 0);
-  return n->vendor->load4 && !lean && gpu_is_shared(n, a->tensor) &&
-         wide(t->dtype) == WIDE && (uint32_t)axis == a->rank - 1 &&
-         going(n, v) == NEXT &&
-         dim_is_const(&n->f->mod->dims, t->size[axis], &size) &&
-         size % PIECE == 0 && begins_pieces(n, v);
+  return !lean && gpu_is_shared(n, a->tensor) &&
+         (uint32_t)axis == a->rank - 1 && is_sure(n, a, axis);
 }
 
 static void load_laid(Gpu *n, const Access *a, const FragMap *m, DType t,
@@ -557,13 +628,8 @@ static void load_laid(Gpu *n, const Access *a, const FragMap *m, DType t,
   uint32_t of = WIDE / (uint32_t)dtype_size(t);
   for (uint32_t i = 0; i < m->regs; i += of) {
     Part p = place(n, a, m, i / PIECE * PIECE);
-    V at = gpu_add(n, p.off, gpu_i64(n, (int64_t)(i % PIECE / of) * WIDE)),
-      x[4];
-    n->vendor->load4(n, at, p.ok, x);
-    V v = LLVMGetUndef(wide_type(n, t));
-    for (uint32_t k = 0; k < 4; k++)
-      v = LLVMBuildInsertElement(g->b, v, x[k], gpu_i32(n, k), "");
-    v = LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
+    V at = gpu_add(n, p.off, gpu_i64(n, (int64_t)(i % PIECE / of) * WIDE));
+    V v = load_wide(n, at, p.ok, t);
     for (uint32_t k = 0; k < of; k++)
       e[i + k] =
           from_bits(n, LLVMBuildExtractElement(g->b, v, gpu_i32(n, k), ""), t);
@@ -631,18 +697,40 @@ static V kept(Gpu *n, const Kept *k, uint32_t i, V ok) {
   return k->mine ? e_and(g, ok, k->mine) : ok;
 }
 
+// `together` is of all that is kept.
+static void store_piece(Gpu *n, const Piece *p, const Frag *x, const Kept *k) {
+  Cg *g = n->g;
+  DType t = ir_type(n->f, p->a->tensor)->dtype;
+  uint32_t of = wide(t) / (uint32_t)dtype_size(t);
+  Fork f = fork_at(n, p->together);
+  V e[PIECE];
+  for (uint32_t i = 0; i < PIECE; i++) e[i] = gpu_elem(n, x, p->reg + i);
+  for (uint32_t i = 0; i < PIECE / of; i++) {
+    V v = LLVMGetUndef(piece_type(n, t));
+    for (uint32_t j = 0; j < of; j++) {
+      V b = as_memory(n, to_bits(n, e[i * of + j], t), t);
+      v = LLVMBuildInsertElement(g->b, v, b, gpu_i32(n, j), "");
+    }
+    v = LLVMBuildBitCast(g->b, v, wide_type(n, t), "");
+    V s = LLVMBuildStore(g->b, v, wide_address(n, p->first.off, i));
+    LLVMSetAlignment(s, wide(t));
+  }
+  side(n, &f, f.no);
+  for (uint32_t i = 0; i < PIECE; i++) {
+    Part one = element(n, p, i);
+    one.ok = kept(n, k, p->reg + i, one.ok);
+    store(n, one, gpu_elem(n, x, p->reg + i), t);
+  }
+  side(n, &f, f.done);
+}
+
 static void store_pieces(Gpu *n, const Access *a, const Frag *x, int axis,
                          const Kept *k) {
-  DType t = ir_type(n->f, a->tensor)->dtype;
   for (uint32_t i = 0; i < x->map.regs; i += PIECE) {
-    Piece p = piece_of(n, a, &x->map, i, axis, t);
-    V e[PIECE];
-    for (uint32_t j = 0; j < PIECE; j++) {
-      e[j] = gpu_elem(n, x, i + j);
-      p.part[j].ok = kept(n, k, i + j, p.part[j].ok);
+    Piece p = piece_of(n, a, &x->map, i, axis);
+    for (uint32_t j = 0; j < PIECE; j++)
       p.together = kept(n, k, i + j, p.together);
-    }
-    store_piece(n, &p, t, e);
+    store_piece(n, &p, x, k);
   }
 }
 

@@ -75,6 +75,7 @@ typedef struct Place {
   uint32_t rows, cols;  // of a tile that all warps share; columns come in
                         // multiples of it
   bool map;             // there are no products: rows may be few
+  bool straight;        // nor loops
   bool paired;          // two CTAs of this task are to fit
   bool scarce;          // registers: operands that may be elsewhere are
   bool alone;           // launch says so: one workgroup on a CU

@@ -14,6 +14,7 @@
 // what a CTA computes; the rows of the grid's tiled axis are shared by
 // `groups` instances of 128 threads. gpu.h has the words, docs/gpu/place.md
 // the form. Needs: level tile. Tests: test/passes/lower_gpu.
+#include "ir/pressure.h"
 #include "passes/support/cost.h"
 #include "passes/support/lane.h"
 #include "passes/support/relief.h"
@@ -190,6 +191,18 @@ static bool is_alone(const Target *t, const PassOpt *opt) {
   return t->gpu.vendor == VENDOR_AMD && opt->spare_regs >= least;
 }
 
+// Tasks without products wait for memory: many of them, where their tiles are
+// small. Of what is counted as live a tenth is made where it is used.
+static void let_many(Place *p) {
+  uint32_t threads = p->warps * p->target->gpu.wave;
+  if (!p->straight || p->target->gpu.vendor != VENDOR_NVIDIA ||
+      9 * ir_pressure(p->g, p->arena).regs > 10 * COST_MAP_REGS)
+    return;
+  int64_t tasks = p->target->gpu.regs / (threads * COST_MAP_REGS);
+  if (tasks > 1)
+    ir_set_attr(p->g, p->g->body->first, attr_i(AT_OCCUPANCY, tasks));
+}
+
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
                         const PassOpt *all) {
   PassOpt own = *all, *opt = &own;
@@ -224,6 +237,7 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
   lower_region(&p, f->body);
   if (p.failed) return NULL;
   lower_early(&p, p.g->body);
+  let_many(&p);
   if (p.scarce) {
     lower_stores(&p, p.g->body);
     lower_late(&p, p.g->body);

@@ -97,6 +97,23 @@ static bool is_inout(const Place *p, Value tensor) {
   return false;
 }
 
+typedef struct Read {
+  Value tensor;
+  bool any;
+} Read;
+
+static void find_read(void *data, Op *op) {
+  Read *r = data;
+  r->any |= op->code == OP_LOAD && op->args[0] == r->tensor;
+}
+
+// Other threads may not yet have read what a store to it overwrites.
+static bool is_read_too(const Place *p, Value tensor) {
+  Read r = {.tensor = tensor};
+  if (is_inout(p, tensor)) ir_walk(p->f->body, find_read, &r);
+  return r.any;
+}
+
 // Is one of them a value of rows, the other one of columns?
 static bool across(const Builder *b, Value x, Value y) {
   const Type *s = ir_type(b->fn, x), *t = ir_type(b->fn, y);
@@ -161,7 +178,7 @@ void lower_store(Place *p, const Op *op) {
   }
   spread_index(b, args + 2, n - 2, tile);
   if (in) args[n++] = lower_as(b, in, btile);
-  if (is_inout(p, op->args[0])) ir_bare(b, OP_GSYNC);
+  if (is_read_too(p, op->args[0])) ir_bare(b, OP_GSYNC);
   IrAttr at = attr_i(AT_MASKED, 1);
   ir_op(b, OP_GSTORE, args, n, &at, in != 0, NULL, 0, 0);
 }

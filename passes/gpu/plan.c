@@ -74,20 +74,22 @@ static void note_reduce(void *data, Op *op) {
 
 typedef struct Maps {
   const Func *f;
-  bool all;
+  bool all, loops;
 } Maps;
 
 static void note_loops(void *data, Op *op) {
   Maps *m = data;
   bool product = op->code == OP_DOT && !lane_is_inner(m->f, op);
   m->all &= !product && op->code != OP_SCAN;
+  m->loops |= op->code == OP_FOR || op->code == OP_WHILE;
   if (op->code == OP_FOR) ir_walk(op->regions[0], note_reduce, &m->all);
 }
 
-static bool is_map(const Place *p) {
+static void plan_map(Place *p) {
   Maps m = {.f = p->f, .all = p->lane >= 0};
   ir_walk(p->f->body, note_loops, &m);
-  return m.all;
+  p->map = m.all;
+  p->straight = m.all && !m.loops;
 }
 
 typedef struct Count {
@@ -318,9 +320,15 @@ static bool may_hoist(const Place *p, const Op *op) {
 }
 
 // A fragment that a branch alone loads is loaded there, if no loop is between:
-// it would only hold registers.
+// it would only hold registers. Without products so is what stands in a branch:
+// tasks that do not take it need not wait for it.
 static int load_depth(const Place *p, const Op *op, int d) {
-  if (!amd(p) || op->code != OP_LOAD) return d;
+  if (op->code != OP_LOAD || !(amd(p) || p->straight)) return d;
+  if (p->straight) {
+    int at = region_depth(p, op->parent);
+    while (at > d && p->scopes.at[at].from->parent->code != OP_IF) at--;
+    return at;
+  }
   const Op *user = only_user(p, op->res[0]);
   int in = region_depth(p, user ? user->parent : op->parent), to = in;
   for (int i = in; i > d; i--)
@@ -580,7 +588,7 @@ void lower_plan(Place *p) {
   plan_order(p);
   p->warps = warps_for(p, tile);
   p->rows = p->warps * p->target->gpu.rows;
-  p->map = is_map(p);
+  plan_map(p);
   plan_sizes(p);
   if (p->failed) return;
   ir_walk(p->f->body, note_part, p);

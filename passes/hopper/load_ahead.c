@@ -1,0 +1,193 @@
+// load_ahead: what a maker's step reads of memory is asked for a step ahead.
+//
+//   for(%lo, %hi, 64) ({                  %a = gload(%S, %lo)
+//     ^(%k)                               for(%lo, %hi, 64, %a) ({
+//     %s = gload(%S, %k)           ->       ^(%k, %s)
+//     mbar_wait(..)                         %n = gload(%S, add(%k, 64))
+//     sstore(%slot, %s)                     mbar_wait(..)
+//   })                                      sstore(%slot, %s)
+//                                           yield(%n)
+//                                         })
+//
+// Else a step takes as long as memory does, however many slots there are. The
+// last step asks for what is behind the loop's end: bounds keep it inside. Only
+// loops of one block in roles, that wait for barriers and put few registers of
+// such loads into shared memory. Level frag; sm_90a. Needs: thin_strips. Tests:
+// test/passes/load_ahead.
+#include "ir/deps.h"
+#include "ir/layout.h"
+#include "ir/pressure.h"
+#include "passes/pass.h"
+
+enum { MAX_AHEAD = 8, MAX_REGISTERS = 4, MAX_CARRIED = 24 };
+
+typedef struct Ahead {
+  Func *f;
+  Op *loop;
+  bool *early;  // by value: made of the step's number and what is outside
+  bool *read;   // by value: so made, of loads
+  Value v[MAX_AHEAD];
+  uint32_t n;
+} Ahead;
+
+static bool is_early(const Ahead *x, const Op *op) {
+  bool load = op->code == OP_GLOAD && ir_is_input(x->f, op->args[0]) &&
+              !ir_attr_i(op, AT_INBOUNDS, 0);
+  bool pure = op_info(op->code)->flags & OPF_PURE && !op->nregions &&
+              op->code != OP_SLOAD && op->code != OP_SGET;
+  if ((!load && !pure) || op->nres != 1) return false;
+  const Region *r = x->loop->regions[0];
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Value a = op->args[i];
+    if (a != r->params.at[0] && !x->early[a] && !ir_defined_outside(x->f, a, r))
+      return false;
+  }
+  return true;
+}
+
+static bool is_frag(const Ahead *x, Value v) {
+  return ir_type(x->f, v)->kind == TK_FRAG;
+}
+
+// Values of loads that go to shared memory, and nowhere else.
+static bool find(Ahead *x) {
+  bool waits = false;
+  for (const Op *op = x->loop->regions[0]->first; op; op = op->next) {
+    bool early = is_early(x, op);
+    waits |= op->code == OP_MBAR_WAIT;
+    if (op->nregions) return false;
+    for (uint32_t i = 0; early && i < op->nargs; i++)
+      x->read[op->res[0]] |= x->read[op->args[i]];
+    if (early) x->early[op->res[0]] = true;
+    if (early && op->code == OP_GLOAD && is_frag(x, op->res[0]))
+      x->read[op->res[0]] = true;
+    for (uint32_t i = 0; !early && i < op->nargs; i++) {
+      bool known = false;
+      for (uint32_t k = 0; k < x->n; k++) known |= x->v[k] == op->args[i];
+      if (known || !x->read[op->args[i]]) continue;
+      if (x->n == MAX_AHEAD || op->code != OP_SSTORE) return false;
+      x->v[x->n++] = op->args[i];
+    }
+  }
+  uint32_t threads = ir_group_threads(x->f, x->loop);
+  for (uint32_t i = 0; i < x->n; i++)
+    waits &= is_frag(x, x->v[i]) &&
+             pressure_of(ir_type(x->f, x->v[i]), threads) <= MAX_REGISTERS;
+  return waits && x->n;
+}
+
+// Those values of step k.
+static void clone(const Ahead *x, Builder *b, Value k, Value *out) {
+  ValueMap map = {.arena = x->f->mod->arena};
+  const Region *r = x->loop->regions[0];
+  vmap_put(&map, r->params.at[0], k);
+  const Op *stop = r->last;
+  for (const Op *op = r->first; op != stop; op = op->next)
+    if (op->nres == 1 && x->early[op->res[0]])
+      ir_clone(b, x->f, op, &map, NULL);
+  for (uint32_t i = 0; i < x->n; i++) out[i] = vmap_get(&map, x->v[i]);
+}
+
+// The number of the first step.
+static Value first_of(const Ahead *x, Builder *b) {
+  Value lo = x->loop->args[0], hi = x->loop->args[1], by = x->loop->args[2];
+  if (!ir_attr_i(x->loop, AT_REVERSE, 0)) return lo;
+  Value one = ir_const_i(b, ir_type(x->f, lo)->dtype, 1);
+  Value n = ir_2(b, OP_SUB, ir_2(b, OP_SUB, hi, lo), one);
+  n = ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, n, by), by);
+  return ir_2(b, OP_ADD, lo, n);
+}
+
+// The loop again, with more that it carries.
+static Op *longer(Ahead *x, const Value *start) {
+  Op *old = x->loop;
+  Arena *a = x->f->mod->arena;
+  uint32_t n = old->nargs + x->n, own = old->nres;
+  Value *args = NEWN(a, Value, n);
+  Type *types = NEWN(a, Type, own + x->n);
+  for (uint32_t i = 0; i < old->nargs; i++) args[i] = old->args[i];
+  for (uint32_t i = 0; i < own; i++) types[i] = *ir_type(x->f, old->res[i]);
+  for (uint32_t i = 0; i < x->n; i++) {
+    args[old->nargs + i] = start[i];
+    types[own + i] = *ir_type(x->f, x->v[i]);
+  }
+  Builder b = {.fn = x->f,
+               .region = old->parent,
+               .before = old,
+               .span = old->span};
+  Op *loop =
+      ir_op(&b, OP_FOR, args, n, old->attrs, old->nattrs, types, own + x->n, 1);
+  Region *from = old->regions[0], *to = loop->regions[0];
+  for (uint32_t i = 0; i < from->params.n; i++) {
+    const ValueInfo *p = ir_info(x->f, from->params.at[i]);
+    ir_region_param(to, p->type, p->hint);
+  }
+  for (uint32_t i = 0; i < x->n; i++) ir_region_param(to, types[own + i], NULL);
+  return loop;
+}
+
+static void ahead(Ahead *x) {
+  Op *old = x->loop;
+  Region *from = old->regions[0];
+  Builder b = {.fn = x->f,
+               .region = old->parent,
+               .before = old,
+               .span = old->span};
+  Value start[MAX_AHEAD], next[MAX_AHEAD], out[MAX_CARRIED + MAX_AHEAD];
+  clone(x, &b, first_of(x, &b), start);
+  Op *loop = longer(x, start);
+  Region *to = loop->regions[0];
+  Builder in = {.fn = x->f, .region = to, .span = old->span};
+  bool back = ir_attr_i(old, AT_REVERSE, 0);
+  Value k = ir_2(&in, back ? OP_SUB : OP_ADD, to->params.at[0], old->args[2]);
+  clone(x, &in, k, next);
+  Op *yield = from->last;
+  uint32_t n = yield->nargs;
+  for (uint32_t i = 0; i < n; i++) out[i] = yield->args[i];
+  for (uint32_t i = 0; i < x->n; i++) out[n + i] = next[i];
+  ir_yield(&in, out, n + x->n);
+  for (Op *op = from->first, *o; op != yield; op = o) {
+    o = op->next;
+    ir_move_before(op, to->last);
+  }
+  ir_erase(yield);
+  for (uint32_t i = 0; i < from->params.n; i++)
+    ir_replace_uses(x->f, from->params.at[i], to->params.at[i]);
+  for (uint32_t i = 0; i < x->n; i++)
+    ir_replace_uses(x->f, x->v[i], to->params.at[from->params.n + i]);
+  for (uint32_t i = 0; i < old->nres; i++)
+    ir_replace_uses(x->f, old->res[i], loop->res[i]);
+  ir_erase(old);
+}
+
+static bool region(Ctx *cx, Func *f, Region *r) {
+  bool changed = false;
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      changed |= region(cx, f, op->regions[i]);
+    if (op->code != OP_FOR || op->nres > MAX_CARRIED) continue;
+    Ahead x = {.f = f, .loop = op};
+    x.early = NEWN(&cx->scratch, bool, f->values.n);
+    x.read = NEWN(&cx->scratch, bool, f->values.n);
+    if (!find(&x)) continue;
+    ahead(&x);
+    changed = true;
+  }
+  return changed;
+}
+
+bool pass_load_ahead(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    ArenaMark mark = arena_mark(&cx->scratch);
+    Func *f = m->funcs.at[i];
+    bool changed = false;
+    for (Op *op = f->body->first; op; op = op->next)
+      for (uint32_t k = 0; op->code == OP_ROLES && k < op->nregions; k++)
+        changed |= region(cx, f, op->regions[k]);
+    if (changed) ir_sweep(f);
+    arena_reset(&cx->scratch, mark);
+  }
+  return true;
+}
