@@ -27,12 +27,6 @@ typedef struct Join {
   Func *out;
 } Join;
 
-static bool is_written(const Func *f, Value tensor) {
-  for (uint32_t i = 0; i < f->params.n; i++)
-    if (f->params.at[i].v == tensor) return f->params.at[i].role != PR_IN;
-  return true;
-}
-
 static uint64_t axes_of(const Func *f, const Op *op) {
   uint64_t set = 0;
   for (uint32_t i = 0; i < op->nargs; i++)
@@ -40,24 +34,6 @@ static uint64_t axes_of(const Func *f, const Op *op) {
       set |= ir_axes_of(f, op->args[i]);
   for (uint32_t i = 0; i < op->nres; i++) set |= ir_axes_of(f, op->res[i]);
   return set;
-}
-
-// Is it one list of values without keys and products, whose outputs nothing
-// reads?
-static bool is_map(const Func *f) {
-  if (f->kind != FK_PROGRAM || f->axes.n > 63) return false;
-  for (uint32_t i = 0; i < f->axes.n; i++)
-    if (f->axes.at[i].role != AX_PAR && f->axes.at[i].role != AX_VEC)
-      return false;
-  for (const Op *op = f->body->first; op; op = op->next) {
-    bool loads = op->code == OP_LOAD && is_written(f, op->args[0]);
-    bool product = op->code == OP_DOT && !lane_is_inner(f, op);
-    bool adds = op->code == OP_STORE && ir_attr_i(op, AT_ADD, 0);
-    if (op->nregions || op->nres > 1 || op->code == OP_CALL || loads ||
-        product || adds)
-      return false;
-  }
-  return true;
 }
 
 // Two of which each has outputs, and none has both.
@@ -152,7 +128,7 @@ static Func *join(Join *j) {
 bool pass_join_axes(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
-    while (is_map(m->funcs.at[i])) {
+    while (lane_is_map(m->funcs.at[i])) {
       Join j = {.f = m->funcs.at[i]};
       if (!find(&j)) break;
       ctx_remark(cx, "%s: outputs along %s and along %s by the same tasks",

@@ -192,11 +192,11 @@ static bool is_alone(const Target *t, const PassOpt *opt) {
 }
 
 // Tasks without products wait for memory: many of them, where their tiles are
-// small. Of what is counted as live a tenth is made where it is used.
+// small.
 static void let_many(Place *p) {
   uint32_t threads = p->warps * p->target->gpu.wave;
   if (!p->straight || p->target->gpu.vendor != VENDOR_NVIDIA ||
-      9 * ir_pressure(p->g, p->arena).regs > 10 * COST_MAP_REGS)
+      ir_pressure(p->g, p->arena).regs > COST_MAP_LIVE)
     return;
   int64_t tasks = p->target->gpu.regs / (threads * COST_MAP_REGS);
   if (tasks > 1)

@@ -235,3 +235,26 @@ DType lane_narrow(const Func *f, const Affine *a) {
   }
   return t;
 }
+
+// ---------------------------------------------------------------- maps
+static bool is_written(const Func *f, Value tensor) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == tensor) return f->params.at[i].role != PR_IN;
+  return true;
+}
+
+bool lane_is_map(const Func *f) {
+  if (f->kind != FK_PROGRAM || f->axes.n > 63) return false;
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role != AX_PAR && f->axes.at[i].role != AX_VEC)
+      return false;
+  for (const Op *op = f->body->first; op; op = op->next) {
+    bool loads = op->code == OP_LOAD && is_written(f, op->args[0]);
+    bool product = op->code == OP_DOT && !lane_is_inner(f, op);
+    bool adds = op->code == OP_STORE && ir_attr_i(op, AT_ADD, 0);
+    if (op->nregions || op->nres > 1 || op->code == OP_CALL || loads ||
+        product || adds)
+      return false;
+  }
+  return true;
+}

@@ -36,5 +36,8 @@ int64_t lane_elements(const Func *f, const Type *t);
 bool lane_walks(const Region *r);
 // The largest extent that an axis may have.
 int64_t lane_extent(const Func *f, uint32_t axis);
+// At level attn: one list of values without keys and products, whose outputs
+// nothing reads.
+bool lane_is_map(const Func *f);
 
 #endif
