@@ -26,6 +26,8 @@ def reference(q, k, v):
 want = reference(q, k, v)
 o, lse = lib.gqa(q, k, v)
 assert isinstance(o, torch.Tensor) and (o - want).abs().max() < 1e-5
+# Threads are PyTorch's, unless the caller says otherwise.
+assert os.environ["ATTN_OPENMP"] == "1"
 # The short way of later calls: the same, whatever happens between them.
 lib.gqa(q, k, v, scale=2.0)
 for x in (q, q.contiguous(), q[:1].expand(2, -1, -1, -1)):

@@ -15,6 +15,9 @@ FILE is a program, compiled for sm_90a with the options; or holds cubins
 or is a listing (.sass) of `nvdisasm -c -lrm narrow`, whose columns tell what
 each instruction reads and writes. Exit code: 1 if something was found.
 
+Looked for too: descriptors whose high half, a constant, is what a wide product
+has left there.
+
 How: from each product along all ways through the code, as far as it may be in
 flight. A product is the older the more groups (gsb0) were closed since its
 issue; WARPGROUP.DEPBAR.LE gsb0, N ends those older than N; where ways meet, it
@@ -126,6 +129,31 @@ def clash(op, p):
     return op.writes & (sums | source) | op.reads & sums
 
 
+def halves(op):
+    """The uniform registers of a product's descriptors' high halves."""
+    at = re.search(r"gdesc\[UR(\d+)\]", op.operands)
+    if not op.product or not at:
+        return []
+    both = not re.match(r"R\d+, R\d+", op.operands)
+    return [int(at[1]) + k for k in ([1, 3] if both else [3])]
+
+
+def made(op, ur):
+    """Does op write the uniform register, as the second of a pair or alone?"""
+    first = re.match(r"UR(\d+)\b", op.operands)
+    wide = ".WIDE" in op.name or ".64" in op.name
+    return first and int(first[1]) in (ur, ur - wide)
+
+
+def lost(ops):
+    """Descriptors without a high half: (product, what wrote it)."""
+    for i, op in enumerate(ops):
+        for ur in halves(op):
+            by = next((o for o in reversed(ops[:i]) if made(o, ur)), None)
+            if by and by.name.startswith("UIMAD.WIDE"):
+                yield op, by
+
+
 def hazards(ops):
     for op, flying in zip(ops, flights(ops)):
         for p in sorted(flying):
@@ -191,6 +219,10 @@ def main():
             for name, ops in kernels(listing):
                 code += 1
                 products += sum(op.product for op in ops)
+                for op, by in lost(ops):
+                    found += 1
+                    print(f"{path}: {name}: {op.at}: {op.text}: half of it is "
+                          f"of {by.at}: {by.text}", flush=True)
                 for op, p, regs in hazards(ops):
                     found += 1
                     names = " ".join(f"R{r}" for r in sorted(regs))

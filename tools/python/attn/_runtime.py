@@ -3,6 +3,7 @@ import ctypes as C
 import functools
 import os
 import pathlib
+import sys
 
 from . import _abi, errors
 
@@ -25,6 +26,10 @@ def _candidates():
 @functools.lru_cache(maxsize=None)
 def runtime():
     """The loaded library, its functions declared."""
+    # PyTorch's threads spin between its operators, one on each CPU: calls take
+    # the same ones.
+    if "torch" in sys.modules:
+        os.environ.setdefault("ATTN_OPENMP", "1")
     problem = None
     for path in _candidates():
         try:
