@@ -59,11 +59,12 @@ static const char usage[] =
 
 // ---------------------------------------------------------------- options
 // PassOpt.relief with this level for every function.
-static int64_t relief_all(const char *level) {
-  int64_t all = 0;
+static bool read_relief(const char *text, Options *o) {
+  long level = strtol(text, NULL, 10);
+  o->relief = 0;
   for (int i = 0; i < RELIEF_FUNCS; i++)
-    all |= (atoll(level) % RELIEF_LEVELS) << (RELIEF_BITS * i);
-  return all;
+    o->relief |= (int64_t)level << (RELIEF_BITS * i);
+  return level >= 0 && level < RELIEF_LEVELS;
 }
 
 static bool starts(const char *s, const char *p, const char **rest) {
@@ -98,7 +99,7 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--limit=", &v)) o->limit = (uint32_t)atoi(v);
     else if (starts(argv[i], "--tile-q=", &v)) o->tile_q = atoll(v);
     else if (starts(argv[i], "--tile-k=", &v)) o->tile_k = atoll(v);
-    else if (starts(argv[i], "--relief=", &v)) o->relief = relief_all(v);
+    else if (starts(argv[i], "--relief=", &v)) ok &= read_relief(v, o);
     else if (!strcmp(argv[i], "--mutant")) o->mutant = true;
     else if (starts(argv[i], "--grad=", &v)) o->grad = v;
     else if (!strcmp(argv[i], "--grad")) o->grad = "";

@@ -176,7 +176,7 @@ Side tile_step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each) {
   x.size = dim_const(&b->fn->mod->dims, s->chunk * each);
   x.at = ir_iota(b, axis, x.size);
   x.step = x.at;
-  if (s->ascends && s->reverse) {
+  if (s->turned) {
     Value last = ir_const_i(b, DT_I64, s->chunk - 1);
     x.step = ir_2(b, OP_SUB, last, x.at);
   }
@@ -189,7 +189,7 @@ Side tile_step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each) {
 
 void tile_step_open(Steps *s, Builder *b, Side *side, Value base,
                     const ValueMap *pre) {
-  if (s->ascends && s->reverse) {
+  if (s->turned) {
     Value top = ir_2(b, OP_ADD, base, ir_const_i(b, DT_I64, s->chunk));
     side->coord = ir_2(b, OP_ADD, ir_2(b, OP_SUB, s->end, top), side->at);
   } else {
@@ -405,7 +405,7 @@ static DType narrow_type(const Steps *s) {
 
 // Maxima are found from the first step on, and so are systems of several
 // writes a step solved.
-static bool can_ascend(const Steps *s) {
+static bool can_turn(const Steps *s) {
   for (uint32_t i = 0; i < s->n; i++)
     if (tile_step_erases(&s->affine[i]) && !tile_erase_fits(s, i)) return false;
   return !s->nmax;
@@ -421,7 +421,7 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   }
   s.narrow = narrow_type(&s);
   s.chunk = tile_step_choose(&s);
-  s.ascends = can_ascend(&s);
+  s.turned = s.reverse && can_turn(&s);
   const Axis *a = &t->from->axes.at[s.axis];
   if (s.chunk > 1)
     ctx_remark(t->cx, "%s: chunks of %lld steps, what is left step by step",

@@ -105,9 +105,8 @@ static Value inverse(Steps *s, Builder *b, uint32_t i, bool before) {
   Vector y = writer(s, b, i, &s->rows, w);
   Sight sight = {&s->cols, &s->rows, before ? SEES_BEFORE : SEES_EARLIER, 0};
   Value l = times(b, tile_matrix_seen(s, b, i, &sight, x, y), x.f);
-  bool turned = s->ascends && s->reverse;
   uint32_t rows = s->rows.axis, cols = s->cols.axis;
-  uint32_t axes[] = {turned ? rows : cols, turned ? cols : rows};
+  uint32_t axes[] = {s->turned ? rows : cols, s->turned ? cols : rows};
   IrAttr at = attr_axes(b->fn->mod->arena, AT_AXES, axes, 2);
   return ir_op(b, OP_TRINV, &l, 1, &at, 1, NULL, 1, 0)->res[0];
 }

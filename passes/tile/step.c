@@ -132,8 +132,7 @@ Value tile_step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
 static Value scan(const Steps *s, Builder *b, Value v, uint32_t axis,
                   ScanDir dir, bool exclusive) {
   ScanDir back = dir == DIR_PREFIX ? DIR_SUFFIX : DIR_PREFIX;
-  bool turned = s->ascends && s->reverse;
-  return tile_step_scan(b, v, axis, turned ? back : dir, exclusive);
+  return tile_step_scan(b, v, axis, s->turned ? back : dir, exclusive);
 }
 
 static Value zero_f(Builder *b) {

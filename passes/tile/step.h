@@ -46,7 +46,7 @@ typedef struct Steps {
   uint32_t axis;    // of the steps
   int64_t chunk;
   bool reverse;
-  bool ascends;      // elements of a chunk lie as in memory, in reverse too
+  bool turned;       // elements of a chunk lie as in memory, against the walk
   DType narrow;      // 16-bit type of operands that are computed, or none
   Value end;         // steps to do
   Value from, stop;  // those of the task

@@ -37,10 +37,19 @@ def script(a, file):
         shutil.copy(os.path.abspath(f), a.prep)
 
 
+def said(row):
+    """The row, printed."""
+    print(" ".join(f"{k} {v:.4g}" if isinstance(v, float) else str(v)
+                   for k, v in row.items()), flush=True)
+    return row
+
+
 def verdict(a, rows):
-    """Writes rows of case, error, same; 1 if one of them is wrong."""
+    """Writes rows of case, error, same; 1 if one of them is wrong: by more than
+    its tol, if it has one."""
     with open(a.out, "w") as f:
         json.dump(rows, f, indent=1)
-    wrong = [r["case"] for r in rows if not r["same"] or not r["error"] < 1e-2]
+    wrong = [r["case"] for r in rows
+             if not r["same"] or not r["error"] < r.get("tol", 1e-2)]
     print(f"{len(rows)} cases, wrong: " + (", ".join(wrong) or "none"))
     return 1 if wrong else 0

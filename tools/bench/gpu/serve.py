@@ -125,9 +125,7 @@ def main():
             if a.filter not in name:
                 continue
             n = DRAFTS if name == "tree" else queries
-            rows.append(measure(a, torch, "cuda", name, B, S, n))
-            print(" ".join(f"{k} {v:.4g}" if isinstance(v, float) else str(v)
-                           for k, v in rows[-1].items()), flush=True)
+            rows.append(carry.said(measure(a, torch, "cuda", name, B, S, n)))
     return carry.verdict(a, rows)
 
 
