@@ -9,7 +9,8 @@
 //                                          })
 //
 // Order: rows from the last to the first (the last have the most keys under
-// causal masks: longest tasks first), those of a few heads together, so that
+// causal masks: longest tasks first; the first where they have, as in kernels
+// of gradients that have keys for rows), those of a few heads together, so that
 // what these heads stream through fits into the L2 cache (FlashAttention-3's
 // order, arXiv 2407.08608). A head is a coordinate of the grid's entries but
 // the last. Tasks of one size come head by head: less goes through the caches,
@@ -150,6 +151,7 @@ typedef struct Nth {
 typedef struct Order {
   Value rows, heads, together, group;  // group: tasks of `together` heads
   Value early;  // rows before those at a sequence's start, 0: all
+  Value up;     // bool: the first rows come first; 0: the last ones do
   bool any;     // tasks of one size that share nothing
 } Order;
 
@@ -189,14 +191,13 @@ static bool copied(Tasks *t, const Nth *of, ValueMap *m, Value v) {
   return true;
 }
 
-// Keys that the last rows of a head see, i32; 0: tables say that. Bounds are
+// Keys that a head's rows of a tile see, i32; 0: tables say that. Bounds are
 // i64 where a sequence is as long as the product of two dims.
-static Value band(Tasks *t, Value rows) {
+static Value band(Tasks *t, Value row) {
   ValueMap m = {.arena = t->f->mod->arena};
   Value lo = of_all(t, t->loop->args[0]), hi = of_all(t, t->loop->args[1]);
-  Value last = two(t, OP_SUB, rows, i32(t, 1));
-  Nth of = {last, last, i32(t, 0)};
-  vmap_put(&m, t->task, last);
+  Nth of = {row, row, i32(t, 0)};
+  vmap_put(&m, t->task, row);
   if (!copied(t, &of, &m, lo) || !copied(t, &of, &m, hi)) return 0;
   Value n = two(t, OP_SUB, vmap_get(&m, hi), vmap_get(&m, lo));
   if (ir_type(t->f, n)->dtype == DT_I64)
@@ -210,9 +211,13 @@ static Value band(Tasks *t, Value rows) {
 // tasks are short: these come last.
 static void in_turn(const Streams *s, Order *o) {
   Tasks *t = s->t;
-  Value seen = t->handed ? band(t, o->rows) : 0, one = i32(t, 1);
+  Value one = i32(t, 1), last = two(t, OP_SUB, o->rows, one);
+  Value seen = t->handed ? band(t, last) : 0;
   o->together = s->heads;
   if (!seen) return;
+  Value first = band(t, i32(t, 0));
+  o->up = two(t, OP_LT, seen, first);
+  seen = two(t, OP_MAX, seen, first);
   int64_t share =
       (int64_t)t->target->gpu.l2 * KIB * COST_L2_SHARE_NUM / COST_L2_SHARE_DEN;
   int64_t tile = ir_attr_i(t->f->body->first, AT_THREADS, 0) /
@@ -227,7 +232,8 @@ static void in_turn(const Streams *s, Order *o) {
   parts = ir_3(&t->b, OP_SELECT, all, pair, parts);
   o->together = two(t, OP_MAX, ceil_of(t, s->heads, parts), one);
   Value late = two(t, OP_FLOORDIV, seen, i32(t, tile));
-  late = ir_3(&t->b, OP_SELECT, all, late, i32(t, 0));
+  Value some = two(t, OP_AND, all, ir_1(&t->b, OP_NOT, o->up));
+  late = ir_3(&t->b, OP_SELECT, some, late, i32(t, 0));
   o->early = two(t, OP_MAX, two(t, OP_SUB, o->rows, late), i32(t, 0));
 }
 
@@ -271,7 +277,8 @@ static Order order(Tasks *t, const Region *body) {
 }
 
 static Nth made_of(Tasks *t, const Order *o, Value head, Value row) {
-  row = two(t, OP_SUB, two(t, OP_SUB, o->rows, i32(t, 1)), row);
+  Value back = two(t, OP_SUB, two(t, OP_SUB, o->rows, i32(t, 1)), row);
+  row = o->up ? ir_3(&t->b, OP_SELECT, o->up, row, back) : back;
   Value task = two(t, OP_ADD, two(t, OP_MUL, head, o->rows), row);
   return (Nth){task, row, head};
 }
