@@ -20,13 +20,25 @@ Frame *oracle_frame(Oracle *o, const Decl *d, Frame *caller, const Expr *call) {
 }
 
 // ---------------------------------------------------------------- tensors
+static bool strided(const OracleArg *a, const int64_t *at, uint32_t rank,
+                    int64_t *off) {
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (at[i] < 0 || at[i] >= a->shape[i]) return false;
+    sum += at[i] * a->stride[i];
+  }
+  *off = sum;
+  return true;
+}
+
 // Physical offset of logical coordinates (docs/lang.md, layouts).
 bool oracle_place(Oracle *o, const Param *p, const OracleArg *a,
                   const int64_t *at, int64_t *off) {
-  int64_t c[MAX_RANK] = {0};
   uint32_t rank = p->type->shape.n, n = 0;
   const Layout *l = p->layout;
   LayoutKind kind = l ? l->kind : LAY_STRIDED;
+  if (kind == LAY_STRIDED) return strided(a, at, rank, off);
+  int64_t c[MAX_RANK] = {0};
   for (uint32_t i = 0; i < rank; i++) {
     int ax = (int)i;
     if (kind == LAY_RAGGED && ax == l->batch_axis) continue;

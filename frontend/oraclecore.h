@@ -49,8 +49,10 @@ struct Oracle {
   Map states;  // SY_STATE symbol -> Val *
   bool failed;
   uint32_t depth;
-  uint32_t lanes;         // directions of this walk, 0: values only
-  const uint64_t *seeds;  // the seed of each
+  uint32_t lanes;                 // directions of this walk, 0: values only
+  const uint64_t *seeds;          // the seed of each
+  uint64_t seeded[ORACLE_LANES];  // its argument and element (oracle_seed)
+  bool along;                     // one at least is a direction
   const OracleSlopes *dual;
   bool share_ties;   // @ties(all)
   uint64_t rounded;  // numbers that were

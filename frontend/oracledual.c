@@ -13,8 +13,13 @@
 static void flow(Oracle *o, Val *r, int64_t ri, const double *x, double slope) {
   uint32_t n = o->lanes;
   if (!r->dx) r->dx = NEWN(&o->arena, double, (size_t)(r->n + 1) * n);
+  double *to = r->dx + ri * n;
+  if (o->dual->rounding == 0 && isfinite(slope)) {
+    for (uint32_t l = 0; l < n; l++) to[l] += slope * x[l];
+    return;
+  }
   for (uint32_t l = 0; l < n; l++)
-    if (x[l] != 0) r->dx[ri * n + l] += oracle_round(o, slope * x[l]);
+    if (x[l] != 0) to[l] += oracle_round(o, slope * x[l]);
 }
 
 void oracle_flow(Oracle *o, Val *r, int64_t ri, const Val *x, int64_t xi,
@@ -86,7 +91,18 @@ static int64_t offset_of(const OracleArg *a, const int64_t *at) {
   return off;
 }
 
+static uint64_t element_of(uint32_t arg, int64_t off) {
+  return (uint64_t)arg << 48 ^ (uint64_t)off;
+}
+
+static bool is_seeded(const Oracle *o, uint64_t element) {
+  bool found = o->along;
+  for (uint32_t l = 0; l < o->lanes; l++) found |= o->seeded[l] == element;
+  return found;
+}
+
 void oracle_seed(Oracle *o, uint32_t arg, int64_t off, Val *r, int64_t i) {
+  if (!o->lanes || !is_seeded(o, element_of(arg, off))) return;
   for (uint32_t l = 0; l < o->lanes; l++) {
     const OracleSeed *s = &o->dual->seeds[o->seeds[l]];
     if (s->arg != arg) continue;
@@ -262,6 +278,12 @@ static void visit(Oracle *o, const int64_t *dims, const int64_t *coord) {
   for (uint64_t i = 0; i < n && !o->failed; i += o->lanes) {
     o->seeds = d->todo + i;
     o->lanes = n - i < ORACLE_LANES ? (uint32_t)(n - i) : ORACLE_LANES;
+    o->along = false;
+    for (uint32_t l = 0; l < o->lanes; l++) {
+      const OracleSeed *s = &o->dual->seeds[o->seeds[l]];
+      o->seeded[l] = element_of(s->arg, offset_of(&o->args[s->arg], s->at));
+      o->along |= s->along != NULL;
+    }
     oracle_point(o, dims, coord);
   }
 }

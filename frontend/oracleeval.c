@@ -110,18 +110,23 @@ static Val *new_of(Oracle *o, Frame *f, const Ty *ty) {
 typedef struct Lane {
   const Val *v;
   uint8_t map[MAX_RANK];
+  bool same;  // v has the value's shape
 } Lane;
 
-static Lane lane(Frame *f, const Val *v, const Ty *from, const Ty *to) {
-  Lane l = {.v = v};
+static Lane lane(Frame *f, const Val *v, const Ty *from, const Val *r,
+                 const Ty *to) {
+  Lane l = {.v = v, .same = v->rank == r->rank};
   if (v->rank && !fe_align(f->d->dims, from, to, l.map))
     for (uint32_t i = 0; i < v->rank; i++)
       l.map[i] = (uint8_t)(to->rank - v->rank + i);
+  for (uint32_t i = 0; i < v->rank && l.same; i++)
+    l.same = l.map[i] == i && v->shape[i] == r->shape[i];
   return l;
 }
 
 static int64_t lane_at(const Lane *l, const Val *shape, int64_t i) {
   if (!l->v->rank) return 0;
+  if (l->same) return i;
   int64_t c[MAX_RANK], off = 0;
   for (uint32_t k = shape->rank; k-- > 0;) {
     c[k] = i % shape->shape[k];
@@ -153,7 +158,8 @@ static Val *eval_binary(Oracle *o, Frame *f, const Expr *e) {
   Val *b = oracle_eval(o, f, e->b);
   bool plain = !a->rank && !b->rank;
   Val *r = plain ? oracle_array(o, 0, NULL) : new_of(o, f, &e->ty);
-  Lane x = lane(f, a, &e->a->ty, &e->ty), y = lane(f, b, &e->b->ty, &e->ty);
+  Lane x = lane(f, a, &e->a->ty, r, &e->ty);
+  Lane y = lane(f, b, &e->b->ty, r, &e->ty);
   int empty = -1;
   for (int64_t i = 0; i < r->n; i++) {
     int64_t ai = lane_at(&x, r, i), bi = lane_at(&y, r, i);
@@ -245,14 +251,14 @@ static Val *choose(Oracle *o, Frame *f, const Expr *e, const Expr *c,
     Val *v = oracle_eval(o, f, side);
     if (v->rank == e->ty.rank) return v;
     Val *r = new_of(o, f, &e->ty);
-    Lane l = lane(f, v, &side->ty, &e->ty);
+    Lane l = lane(f, v, &side->ty, r, &e->ty);
     for (int64_t i = 0; i < r->n; i++) take(o, r, i, &l);
     return r;
   }
   Val *r = new_of(o, f, &e->ty);
   Val *x = oracle_eval(o, f, a), *y = oracle_eval(o, f, b);
-  Lane lc = lane(f, cv, &c->ty, &e->ty), lx = lane(f, x, &a->ty, &e->ty),
-       ly = lane(f, y, &b->ty, &e->ty);
+  Lane lc = lane(f, cv, &c->ty, r, &e->ty), lx = lane(f, x, &a->ty, r, &e->ty),
+       ly = lane(f, y, &b->ty, r, &e->ty);
   for (int64_t i = 0; i < r->n; i++)
     take(o, r, i, cv->at[lane_at(&lc, r, i)] != 0 ? &lx : &ly);
   return r;
@@ -434,7 +440,7 @@ static Val *eval_many(Oracle *o, Frame *f, const Expr *e) {
   for (uint32_t k = 0; k < operands(e); k++) {
     const Expr *x = operand(e, k);
     Val *v = oracle_eval(o, f, x), *next = new_of(o, f, &e->ty);
-    Lane l = lane(f, v, &x->ty, &e->ty);
+    Lane l = lane(f, v, &x->ty, next, &e->ty);
     bool low = b == BI_min || (b == BI_clamp && k == 2);
     for (int64_t i = 0; i < next->n; i++) {
       int64_t from = lane_at(&l, next, i);
@@ -455,7 +461,7 @@ static Val *eval_random(Oracle *o, Frame *f, const Expr *e) {
   Val *r = new_of(o, f, &e->ty);
   for (uint32_t k = 0; k < n; k++) {
     const Expr *x = operand(e, k);
-    at[k] = lane(f, oracle_eval(o, f, x), &x->ty, &e->ty);
+    at[k] = lane(f, oracle_eval(o, f, x), &x->ty, r, &e->ty);
   }
   for (int64_t i = 0; i < r->n; i++) {
     double x[MOST];
@@ -543,19 +549,24 @@ static Val *result_of_axes(Oracle *o, const Axes *axes) {
   return oracle_array(o, rank, shape);
 }
 
-// Base coordinates of result element i.
-static void base_coords(const Axes *axes, int64_t i, int64_t *at) {
+// Base coordinates of the first element of the result.
+static void first_coords(const Axes *axes, int64_t *at) {
+  uint32_t axis = 0;
+  for (uint32_t k = 0; k < axes->n; k++)
+    if (!axes->at[k].fresh) at[axis++] = axes->at[k].lo;
+}
+
+// Those of the next one.
+static void next_coords(const Axes *axes, int64_t *at) {
   const Axis1 *ax = axes->at;
   uint32_t axis = 0;
   for (uint32_t k = 0; k < axes->n; k++) axis += !ax[k].fresh;
   for (uint32_t k = axes->n; k-- > 0;) {
     if (ax[k].fresh) continue;
     axis--;
+    if (ax[k].n <= 0) continue;
+    if (++at[axis] < ax[k].lo + ax[k].n) return;
     at[axis] = ax[k].lo;
-    if (ax[k].n > 0) {
-      at[axis] += i % ax[k].n;
-      i /= ax[k].n;
-    }
   }
 }
 
@@ -580,8 +591,9 @@ static Val *eval_index(Oracle *o, Frame *f, const Expr *e) {
   Axes ax;
   bool inside = make_axes(o, f, e, shape, rank, &ax);
   Val *r = result_of_axes(o, &ax);
+  first_coords(&ax, at);
   for (int64_t i = 0; inside && i < r->n && !o->failed; i++) {
-    base_coords(&ax, i, at);
+    if (i) next_coords(&ax, at);
     if (p) {
       oracle_read(o, p, at, e->span, r, i);
       continue;

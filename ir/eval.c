@@ -50,6 +50,27 @@ double eval_op(OpCode op, const double *x) {
   }
 }
 
+#define AT(k, args) ((args) > (k) ? in[k][i * step[k]] : 0)
+void eval_many(OpCode op, const double *const *in, const uint32_t *step,
+               uint32_t count, double *out) {
+  switch (op) {
+#define ELEM(name, id, levels, n, infer, flags, class, value, doc, ...) \
+  case OP_##id: \
+    for (uint32_t i = 0; i < count; i++) { \
+      const double x[ELEM_ARGS] = {AT(0, n), AT(1, n), AT(2, n), \
+                                   AT(3, n), AT(4, n), AT(5, n)}; \
+      const double a = x[0], b = x[1], c = x[2]; \
+      (void)a, (void)b, (void)c; \
+      out[i] = value; \
+    } \
+    break;
+#include "ir/ops.def"
+  default:
+    for (uint32_t i = 0; i < count; i++) out[i] = NAN;
+  }
+}
+#undef AT
+
 double eval_identity(RKind k, DType t) {
   bool fp = dtype_is_float(t);
   switch (k) {

@@ -16,24 +16,24 @@ static const Row rows[] = {
 #include "ir/dtype.def"
 };
 
-// Exponent ranges of the small floats: 2^emin is the smallest normal number,
-// `top` the largest finite one, `exp_bits` the width of the field.
+// Small floats: 2^emin is the smallest normal number, `top` the largest finite
+// one, emax its exponent, exp_bits the width of the field, least the smallest
+// number at all.
 typedef struct Small {
-  DType type;
-  int emin, exp_bits;
-  double top;
+  int emin, emax, exp_bits;
+  double top, least;
 } Small;
 
-static const Small smalls[] = {
-    {DT_TF32, -126, 8, 0x1.ffcp127}, {DT_BF16, -126, 8, 0x1.fep127},
-    {DT_F16, -14, 5, 65504.0},       {DT_F8E4M3, -6, 4, 448.0},
-    {DT_F8E5M2, -14, 5, 57344.0},
+static const Small smalls[DT_COUNT] = {
+    [DT_TF32] = {-126, 127, 8, 0x1.ffcp127, 0x1p-136},
+    [DT_BF16] = {-126, 127, 8, 0x1.fep127, 0x1p-133},
+    [DT_F16] = {-14, 15, 5, 65504.0, 0x1p-24},
+    [DT_F8E4M3] = {-6, 8, 4, 448.0, 0x1p-9},
+    [DT_F8E5M2] = {-14, 15, 5, 57344.0, 0x1p-16},
 };
 
 static const Small *small_of(DType t) {
-  for (size_t i = 0; i < sizeof smalls / sizeof *smalls; i++)
-    if (smalls[i].type == t) return &smalls[i];
-  return NULL;
+  return smalls[t].exp_bits ? &smalls[t] : NULL;
 }
 
 const char *dtype_name(DType t) {
@@ -84,7 +84,7 @@ static uint64_t bits_of(double v) {
 static bool round_inside(const Small *f, int mant, double v, double *out) {
   uint64_t bits = bits_of(v);
   int e = exponent_of(bits), drop = F64_BITS - (mant - 1);
-  if (e < f->emin || e >= exponent_of(bits_of(f->top))) return false;
+  if (e < f->emin || e >= f->emax) return false;
   bits += ((uint64_t)1 << (drop - 1)) - 1 + (bits >> drop & 1);
   bits &= ~(((uint64_t)1 << drop) - 1);
   memcpy(out, &bits, sizeof bits);
@@ -122,15 +122,40 @@ static double from_bits(DType t, uint64_t u) {
   return (double)u;
 }
 
+static double round_integer(DType t, double v) {
+  int bits = 8 * rows[t].bytes;
+  if (fabs(v) < 0x1p62) {  // false for NaN
+    int64_t i = (int64_t)v;
+    bool below = rows[t].kind == 'i';
+    int64_t most = (int64_t)1 << (bits < 63 ? bits - below : 62);
+    if (i < most && i >= (below ? -most : 0)) return (double)i;
+  }
+  return from_bits(t, wrap(v, bits));
+}
+
 double dtype_round(DType t, double v) {
   switch (rows[t].kind) {
   case 'b': return v != 0;
   case 'i':
-  case 'u': return from_bits(t, wrap(v, 8 * rows[t].bytes));
+  case 'u': return round_integer(t, v);
   default:
     if (t == DT_F64) return v;
     if (t == DT_F32) return (double)(float)v;
     return round_small(t, v);
+  }
+}
+
+void dtype_round_many(DType t, double *v, uint32_t n) {
+  switch (t) {
+  case DT_F64: return;
+  case DT_F32:
+    for (uint32_t i = 0; i < n; i++) v[i] = (double)(float)v[i];
+    return;
+  case DT_BOOL:
+    for (uint32_t i = 0; i < n; i++) v[i] = v[i] != 0;
+    return;
+  default:
+    for (uint32_t i = 0; i < n; i++) v[i] = dtype_round(t, v[i]);
   }
 }
 
@@ -157,12 +182,15 @@ static double decode_small(DType t, uint64_t u) {
   const Small *f = small_of(t);
   int mbits = rows[t].mant - 1;
   uint64_t m = u & ((1ull << mbits) - 1), top = (1ull << f->exp_bits) - 1;
-  uint64_t e = (u >> mbits) & top;
-  double s = (u >> (mbits + f->exp_bits)) & 1 ? -1.0 : 1.0;
+  uint64_t e = (u >> mbits) & top, sign = u >> (mbits + f->exp_bits) & 1;
+  double s = sign ? -1.0 : 1.0, v;
   if (t == DT_F8E4M3 && e == top && m == 7) return copysign(NAN, s);
   if (t != DT_F8E4M3 && e == top) return copysign(m ? NAN : INFINITY, s);
-  if (e == 0) return s * ldexp((double)m, f->emin - mbits);
-  return s * ldexp((double)(m | 1ull << mbits), f->emin + (int)e - 1 - mbits);
+  if (e == 0) return s * (double)m * f->least;
+  e += (uint64_t)(f->emin - 1 + F64_BIAS);
+  uint64_t bits = sign << 63 | e << F64_BITS | m << (F64_BITS - mbits);
+  memcpy(&v, &bits, sizeof v);
+  return v;
 }
 
 static bool stored_small(DType t) {
@@ -180,6 +208,15 @@ double dtype_number(int64_t v) {
   return v > (int64_t)most ? most : (double)v;
 }
 
+static double load_half(DType t, const void *p) {
+  const unsigned char *s = p;
+  uint32_t u = (uint32_t)s[0] | (uint32_t)s[1] << 8, wide = u << 16;
+  float x;
+  if (t != DT_BF16) return decode_small(t, u);
+  memcpy(&x, &wide, 4);
+  return isnan(x) ? (double)copysignf(NAN, x) : (double)x;
+}
+
 double dtype_load(DType t, const void *p) {
   if (t == DT_F64) {
     double d;
@@ -191,6 +228,7 @@ double dtype_load(DType t, const void *p) {
     memcpy(&x, p, 4);
     return (double)x;
   }
+  if (t == DT_BF16 || t == DT_F16) return load_half(t, p);
   const unsigned char *s = p;
   uint64_t u = 0;  // elements in memory are little-endian
   for (int i = rows[t].bytes; i-- > 0;) u = u << 8 | s[i];
@@ -222,7 +260,7 @@ static bool store_inside(const Small *f, int mant, const double *v,
                          uint16_t *out) {
   int mbits = mant - 1, drop = F64_BITS - mbits;
   uint64_t low = (uint64_t)(f->emin + F64_BIAS), outside = 0;
-  uint64_t count = (uint64_t)(exponent_of(bits_of(f->top)) - f->emin);
+  uint64_t count = (uint64_t)(f->emax - f->emin);
   uint64_t half = ((uint64_t)1 << (drop - 1)) - 1;
   for (int i = 0; i < TOGETHER; i++) {
     uint64_t bits = bits_of(v[i]), sign = bits >> 63 << 15;

@@ -26,6 +26,7 @@ static inline bool dtype_is_float16(DType t) {
 // v rounded to t (round to nearest even, overflow to inf; f8e4m3 saturates to
 // NaN as OCP OFP8 says; integers truncate toward zero and wrap).
 double dtype_round(DType t, double v);
+void dtype_round_many(DType t, double *v, uint32_t n);
 // One element in memory <-> double, exact for every type (i64: to 53 bits).
 double dtype_load(DType t, const void *p);
 // v, truncated; what lies behind the ends of i64 is its end, NaN is 0.

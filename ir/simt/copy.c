@@ -60,6 +60,43 @@ static void check_begin(Wave *w, const Op *op, DType t, const int64_t *at) {
     simt_fail(w, op, "a box that begins inside 16 bytes of a row");
 }
 
+// ---------------------------------------------------------------- places
+// Where the engine puts an element of a panel: row pitch is the panel, bits 4
+// to 6 of the address are XORed with bits 7 to 9 (fewer for narrow panels).
+static uint32_t engine_offset(const Type *t, uint32_t row, uint32_t col) {
+  uint32_t size = (uint32_t)dtype_size(t->dtype);
+  uint32_t panel = t->layout == LY_SW128  ? 128
+                   : t->layout == LY_SW64 ? 64
+                   : t->layout == LY_SW32 ? 32
+                                          : t->ext[1] * size;
+  uint32_t side = col * size / panel, in = col * size % panel;
+  uint32_t at = side * panel * t->ext[0] + row * panel + in;
+  uint32_t mask = t->layout == LY_ROW ? 0 : panel / 16 - 1;
+  return at ^ ((at >> 7 & mask) << 4);
+}
+
+static Places *places_of(WaveRun *x, const Type *t, bool engine) {
+  for (uint32_t i = 0; i < x->places.n; i++) {
+    Places *p = x->places.at[i];
+    if (p->engine == engine && type_eq(&p->type, t)) return p;
+  }
+  Places *p = NEW(x->in->arena, Places);
+  *p = (Places){*t, engine,
+                NEWN(x->in->arena, uint32_t, t->ext[0] * t->ext[1] + 1)};
+  for (uint32_t r = 0; r < t->ext[0]; r++)
+    for (uint32_t c = 0; c < t->ext[1]; c++)
+      p->at[r * t->ext[1] + c] =
+          engine ? engine_offset(t, r, c) : smem_offset(t, r, c);
+  vec_push(x->in->arena, &x->places, p);
+  return p;
+}
+
+const uint32_t *simt_places(WaveRun *x, Value v, bool engine) {
+  Places **p = &x->place[engine][v];
+  if (!*p) *p = places_of(x, ir_type(x->in->f, v), engine);
+  return (*p)->at;
+}
+
 // ---------------------------------------------------------------- cp.async
 // Which of two copies arrives last is not known.
 static bool is_under_way(const Wave *w, uint32_t base, uint32_t bytes) {
@@ -76,6 +113,7 @@ static bool cp_async(Wave *w, const Op *op) {
   Box b = box_of(wave_in(w), op, op->args[1], t->ext[0], at);
   uint32_t lanes = w->cta->x->lanes,
            elems = CHUNK / (uint32_t)dtype_size(t->dtype);
+  const uint32_t *places = simt_places(w->cta->x, op->args[0], false);
   check_begin(w, op, t->dtype, at);
   uint32_t per_row = t->ext[1] / elems, base = w->val[op->args[0]].base;
   if (is_under_way(w, base, smem_slot_bytes(t)))
@@ -85,7 +123,7 @@ static bool cp_async(Wave *w, const Op *op) {
     if (thread / lanes != w->id - w->grp->first) continue;
     for (uint32_t k = 0; k < elems; k++) {
       uint32_t r = i / per_row, c = i % per_row * elems + k;
-      Flight f = {.byte = base + smem_offset(t, r, c),
+      Flight f = {.byte = base + places[r * t->ext[1] + c],
                   .dtype = t->dtype,
                   .group = w->copy_group,
                   .v = box_value(&b, r, c)};
@@ -115,20 +153,6 @@ static bool cp_wait(Wave *w, const Op *op) {
 }
 
 // ---------------------------------------------------------------- TMA
-// Where the engine puts an element of a panel: row pitch is the panel, bits 4
-// to 6 of the address are XORed with bits 7 to 9 (fewer for narrow panels).
-uint32_t simt_engine_offset(const Type *t, uint32_t row, uint32_t col) {
-  uint32_t size = (uint32_t)dtype_size(t->dtype);
-  uint32_t panel = t->layout == LY_SW128  ? 128
-                   : t->layout == LY_SW64 ? 64
-                   : t->layout == LY_SW32 ? 32
-                                          : t->ext[1] * size;
-  uint32_t side = col * size / panel, in = col * size % panel;
-  uint32_t at = side * panel * t->ext[0] + row * panel + in;
-  uint32_t mask = t->layout == LY_ROW ? 0 : panel / 16 - 1;
-  return at ^ ((at >> 7 & mask) << 4);
-}
-
 static bool tma_load(Wave *w, const Op *op) {
   const Type *t = simt_type(w, op->args[0]), *bars = simt_type(w, op->args[1]);
   if (!wave_first(w)) return true;
@@ -143,9 +167,9 @@ static bool tma_load(Wave *w, const Op *op) {
              .bar = w->val[op->args[1]].base + (uint32_t)slot};
   indices(w, op, 4, simt_type(w, f.tensor)->n, f.at);
   check_begin(w, op, t->dtype, f.at);
-  for (uint32_t r = 0; r < t->ext[0]; r++)
-    for (uint32_t c = 0; c < t->ext[1]; c++)
-      simt_begin(w, op, f.base + simt_engine_offset(t, r, c), true);
+  const uint32_t *places = simt_places(w->cta->x, op->args[0], true);
+  for (uint32_t i = 0; i < t->ext[0] * t->ext[1]; i++)
+    simt_begin(w, op, f.base + places[i], true);
   vec_push(w->cta->x->arena, &w->cta->fetches, f);
   return true;
 }
@@ -156,11 +180,12 @@ void simt_engine(Cta *c, uint32_t i) {
   const Type *t = ir_type(in->f, f.op->args[0]);
   Box b = box_of(in, f.op, f.tensor, t->ext[0], f.at);
   Mbar *bar = &c->mbar[f.bar];
+  const uint32_t *places = simt_places(c->x, f.op->args[0], true);
   c->fetches.at[i] = c->fetches.at[--c->fetches.n];
   c->engine++;
   for (uint32_t r = 0; r < t->ext[0]; r++)
     for (uint32_t k = 0; k < t->ext[1]; k++)
-      simt_arrive(c, f.base + simt_engine_offset(t, r, k), t->dtype,
+      simt_arrive(c, f.base + places[r * t->ext[1] + k], t->dtype,
                   box_value(&b, r, k), ENGINE, c->engine);
   bar->next.at[ENGINE] = c->engine;
   bar->bytes -= t->ext[0] * t->ext[1] * (uint32_t)dtype_size(t->dtype);
@@ -176,9 +201,9 @@ static bool tma_store(Wave *w, const Op *op) {
             .group = w->store_group};
   indices(w, op, 2, simt_type(w, op->args[0])->n, h.at);
   check_begin(w, op, t->dtype, h.at);
-  for (uint32_t r = 0; r < t->ext[0]; r++)
-    for (uint32_t c = 0; c < t->ext[1]; c++)
-      simt_read(w, op, t->dtype, h.base + simt_engine_offset(t, r, c), true);
+  const uint32_t *places = simt_places(w->cta->x, op->args[1], true);
+  for (uint32_t i = 0; i < t->ext[0] * t->ext[1]; i++)
+    simt_read(w, op, t->dtype, h.base + places[i], true);
   simt_hold(w, t, h.base, 1);
   vec_push(w->cta->x->arena, &w->stores, h);
   return true;
@@ -187,11 +212,11 @@ static bool tma_store(Wave *w, const Op *op) {
 static void write_box(Wave *w, const Hold *h) {
   const Type *t = h->type;
   Box b = box_of(wave_in(w), h->op, h->op->args[0], t->ext[0], h->at);
+  const uint32_t *places = simt_places(w->cta->x, h->op->args[1], true);
   for (uint32_t r = 0; r < t->ext[0]; r++)
     for (uint32_t c = 0; c < t->ext[1]; c++) {
       void *to = box_element(&b, r, c);
-      const uint8_t *from =
-          w->cta->smem + h->base + simt_engine_offset(t, r, c);
+      const uint8_t *from = w->cta->smem + h->base + places[r * t->ext[1] + c];
       if (to) dtype_store(b.t->dtype, to, dtype_load(t->dtype, from));
     }
 }

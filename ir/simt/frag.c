@@ -9,7 +9,7 @@
 enum { TRI = 16 };  // rows of a block that ftrinv inverts
 
 static double rounded(DType t, double v) {
-  return dtype_round(t, v);
+  return t == DT_F32 ? (double)(float)v : dtype_round(t, v);
 }
 
 // ---------------------------------------------------------------- elementwise
@@ -42,16 +42,17 @@ static bool splat(Wave *w, const Op *op) {
 
 static bool elementwise(Wave *w, const Op *op) {
   DType to = simt_type(w, op->res[0])->dtype;
-  const WaveVal *a[ELEM_ARGS];
+  const double *x[ELEM_ARGS];
+  uint32_t step[ELEM_ARGS];
   WaveVal *r = simt_define(w, op->res[0]);
   uint32_t n = r->regs ? r->regs * w->cta->x->lanes : 1;
-  for (uint32_t k = 0; k < op->nargs; k++) a[k] = simt_val(w, op->args[k]);
-  for (uint32_t i = 0; i < n; i++) {
-    double x[ELEM_ARGS] = {0};
-    for (uint32_t k = 0; k < op->nargs; k++)
-      x[k] = a[k]->at[a[k]->regs ? i : 0];
-    r->at[i] = rounded(to, eval_op(op->code, x));
+  for (uint32_t k = 0; k < op->nargs; k++) {
+    const WaveVal *v = simt_val(w, op->args[k]);
+    x[k] = v->at;
+    step[k] = v->regs != 0;
   }
+  eval_many(op->code, x, step, n, r->at);
+  dtype_round_many(to, r->at, n);
   return true;
 }
 
@@ -67,27 +68,27 @@ static bool operand(Wave *w, const Op *op) {
 
 // ---------------------------------------------------------------- coordinates
 static bool coord(Wave *w, const Op *op) {
-  const FragMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
+  const WaveMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
   WaveVal *r = simt_define(w, op->res[0]);
-  uint32_t lanes = w->cta->x->lanes, at[2];
+  uint32_t lanes = w->cta->x->lanes, first = wave_thread(w, 0);
   bool thread = op->code != OP_COORD_REG, reg = op->code != OP_COORD_THREAD;
+  int64_t pos = ir_attr_i(op, AT_POS, 0);
   for (uint32_t i = 0; i < r->regs; i++)
-    for (uint32_t l = 0; l < lanes; l++) {
-      frag_at(m, reg ? i : 0, thread ? wave_thread(w, l) : 0, at);
-      r->at[i * lanes + l] = at[ir_attr_i(op, AT_POS, 0)];
-    }
+    for (uint32_t l = 0; l < lanes; l++)
+      r->at[i * lanes + l] =
+          (reg ? m->reg[i][pos] : 0) + (thread ? m->thread[first + l][pos] : 0);
   return true;
 }
 
 static bool bcast(Wave *w, const Op *op) {
   const Type *t = simt_type(w, op->args[0]);
-  const FragMap *s = simt_map(w, op->args[0], t);
-  const FragMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
+  const WaveMap *s = simt_map(w, op->args[0], t);
+  const WaveMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
   const WaveVal *x = simt_val(w, op->args[0]);
   WaveVal *r = simt_define(w, op->res[0]);
   uint32_t lanes = w->cta->x->lanes;
   for (uint32_t i = 0; i < r->regs; i++) {
-    uint32_t from = frag_slice_reg(m, s, t->slice == SLICE_COL, i);
+    uint32_t from = frag_slice_reg(&m->map, &s->map, t->slice == SLICE_COL, i);
     memcpy(r->at + i * lanes, x->at + from * lanes, lanes * sizeof *r->at);
   }
   return true;
@@ -95,16 +96,17 @@ static bool bcast(Wave *w, const Op *op) {
 
 // A thread has its part of the columns in registers of its own.
 static bool columns(Wave *w, const Op *op) {
-  const FragMap *s = simt_map(w, op->args[0], simt_type(w, op->args[0]));
-  const FragMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
+  const WaveMap *s = simt_map(w, op->args[0], simt_type(w, op->args[0]));
+  const WaveMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
   const WaveVal *x = simt_val(w, op->args[0]);
   WaveVal *r = simt_define(w, op->res[0]);
   uint32_t lanes = w->cta->x->lanes, at[2], thread, from;
+  uint32_t col = (uint32_t)ir_attr_i(op, AT_POS, 0);
   for (uint32_t i = 0; i < r->regs; i++)
     for (uint32_t l = 0; l < lanes; l++) {
-      frag_at(m, i, wave_thread(w, l), at);
-      at[1] += (uint32_t)ir_attr_i(op, AT_POS, 0);
-      frag_find(s, at, &thread, &from);
+      simt_at(m, i, wave_thread(w, l), at);
+      at[1] += col;
+      frag_find(&s->map, at, &thread, &from);
       assert(thread == wave_thread(w, l));
       r->at[i * lanes + l] = x->at[from * lanes + l];
     }
@@ -182,16 +184,16 @@ static void combine_regs(Wave *w, uint32_t n, const Op *op, const FragMap *m,
 // Each lane over its own registers.
 static void own_part(Wave *w, const Op *op) {
   const Type *t = simt_type(w, op->args[0]);
-  const FragMap *m = simt_map(w, op->args[0], t);
+  const WaveMap *m = simt_map(w, op->args[0], t);
   uint32_t pos = (uint32_t)ir_attr_i(op, AT_POS, 0), lanes = w->cta->x->lanes;
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   const WaveVal *x = simt_val(w, op->args[0]);
   WaveVal *r = simt_define(w, op->res[0]);
-  const FragMap *s = simt_map(w, op->res[0], simt_type(w, op->res[0]));
+  const WaveMap *s = simt_map(w, op->res[0], simt_type(w, op->res[0]));
   bool seen[4096] = {0};
   assert(s->regs <= 4096);
   for (uint32_t i = 0; i < x->regs; i++) {
-    uint32_t to = frag_slice_reg(m, s, 1 - pos, i);
+    uint32_t to = frag_slice_reg(&m->map, &s->map, 1 - pos, i);
     for (uint32_t l = 0; l < lanes; l++) {
       double v = x->at[i * lanes + l], *at = &r->at[to * lanes + l];
       *at = seen[to] ? rounded(t->dtype, eval_reduce(k, *at, v)) : v;
@@ -201,13 +203,13 @@ static void own_part(Wave *w, const Op *op) {
 }
 
 static void reduce_tiles(Wave *w, uint32_t n, const Op *op) {
-  const FragMap *m = simt_map(w, op->args[0], NULL);
+  const WaveMap *m = simt_map(w, op->args[0], NULL);
   for (uint32_t i = 0; i < n; i++) own_part(&w[i], op);
-  combine_regs(w, n, op, m, (uint32_t)ir_attr_i(op, AT_POS, 0));
+  combine_regs(w, n, op, &m->map, (uint32_t)ir_attr_i(op, AT_POS, 0));
 }
 
 static void reduce_slices(Wave *w, uint32_t n, const Op *op) {
-  const FragMap *m = simt_map(w, op->args[0], NULL);
+  const WaveMap *m = simt_map(w, op->args[0], NULL);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   DType t = simt_type(w, op->res[0])->dtype;
   double sum[MAX_WAVES][MAX_LANES], *at[MAX_WAVES];
@@ -220,17 +222,17 @@ static void reduce_slices(Wave *w, uint32_t n, const Op *op) {
       for (uint32_t l = 0; l < lanes; l++)
         sum[i][l] = rounded(t, eval_reduce(k, sum[i][l], x->at[r * lanes + l]));
   }
-  combine(w, n, op, m, (uint32_t)ir_attr_i(op, AT_POS, 0), at);
+  combine(w, n, op, &m->map, (uint32_t)ir_attr_i(op, AT_POS, 0), at);
   for (uint32_t i = 0; i < n; i++) simt_set(&w[i], op->res[0], sum[i][0]);
 }
 
 static bool reduce(Wave *w, const Op *op) {
   const Type *t = simt_type(w, op->args[0]), *r = simt_type(w, op->res[0]);
-  const FragMap *m = simt_map(w, op->args[0], t);
+  const WaveMap *m = simt_map(w, op->args[0], t);
   uint32_t pos = (uint32_t)ir_attr_i(op, AT_POS, 0);
   if (r->kind != TK_FRAG)
-    return alone_or_together(w, op, m, pos, reduce_slices);
-  if (!r->partial) return alone_or_together(w, op, m, pos, reduce_tiles);
+    return alone_or_together(w, op, &m->map, pos, reduce_slices);
+  if (!r->partial) return alone_or_together(w, op, &m->map, pos, reduce_tiles);
   own_part(w, op);
   return true;
 }
@@ -246,7 +248,10 @@ static FragMap tile_of(Wave *w, const Type *slice) {
   t.partial = false;
   t.ext[0] = col ? other : slice->ext[0];
   t.ext[1] = col ? slice->ext[0] : other;
-  return *simt_map(w, 0, &t);
+  FragMap m = {0};
+  const char *err = simt_frag_map(w, &t, &m);
+  if (err) simt_fail(w, NULL, err);
+  return m;
 }
 
 static uint32_t lost_axis(const Wave *w, const Op *op) {
@@ -288,18 +293,19 @@ static bool vote(Wave *w, const Op *op) {
 
 // Operand i of `exceeds` is a limit above, the last of three one below.
 static bool beyond(Wave *w, const Op *op, uint32_t i) {
-  const FragMap *m = simt_map(w, op->args[0], simt_type(w, op->args[0]));
-  const FragMap *s = simt_map(w, op->args[i], simt_type(w, op->args[i]));
+  const WaveMap *m = simt_map(w, op->args[0], simt_type(w, op->args[0]));
+  const WaveMap *s = simt_map(w, op->args[i], simt_type(w, op->args[i]));
   const WaveVal *x = simt_val(w, op->args[0]);
   const WaveVal *limit = simt_val(w, op->args[i]);
   uint32_t lanes = w->cta->x->lanes;
   double sign = i == 1 ? 1 : -1;
   bool any = false;
-  for (uint32_t r = 0; r < x->regs; r++)
-    for (uint32_t l = 0; l < lanes; l++) {
-      double most = limit->at[frag_slice_reg(m, s, 0, r) * lanes + l];
-      any |= !(most >= 0) || !(sign * x->at[r * lanes + l] <= most);
-    }
+  for (uint32_t r = 0; r < x->regs; r++) {
+    const double *row =
+        limit->at + frag_slice_reg(&m->map, &s->map, 0, r) * lanes;
+    for (uint32_t l = 0; l < lanes; l++)
+      any |= !(row[l] >= 0) || !(sign * x->at[r * lanes + l] <= row[l]);
+  }
   return any;
 }
 
@@ -313,30 +319,32 @@ static bool exceeds(Wave *w, const Op *op) {
 // ---------------------------------------------------------------- whole tiles
 Dense simt_dense(Wave *w, uint32_t n, Value v) {
   const Type *t = simt_type(w, v);
-  const FragMap *m = simt_map(w, v, t);
+  const WaveMap *m = simt_map(w, v, t);
   Dense d = {t->ext[0], t->ext[1], NULL};
   uint32_t lanes = w->cta->x->lanes, at[2];
   if (t->slice) d.cols = t->slice == SLICE_COL ? t->ext[0] : 1;
   if (t->slice) d.rows = t->slice == SLICE_COL ? 1 : t->ext[0];
   d.at = NEWN(&wave_in(w)->cx->scratch, double, d.rows *d.cols);
-  for (uint32_t i = 0; i < n; i++)
+  for (uint32_t i = 0; i < n; i++) {
+    const double *x = simt_val(&w[i], v)->at;
     for (uint32_t r = 0; r < m->regs; r++)
       for (uint32_t l = 0; l < lanes; l++) {
-        frag_at(m, r, wave_thread(&w[i], l), at);
+        simt_at(m, r, wave_thread(&w[i], l), at);
         if (at[0] < d.rows && at[1] < d.cols)
-          d.at[at[0] * d.cols + at[1]] = simt_val(&w[i], v)->at[r * lanes + l];
+          d.at[at[0] * d.cols + at[1]] = x[r * lanes + l];
       }
+  }
   return d;
 }
 
 static void spread(Wave *w, uint32_t n, Value v, Dense d) {
-  const FragMap *m = simt_map(w, v, simt_type(w, v));
+  const WaveMap *m = simt_map(w, v, simt_type(w, v));
   uint32_t lanes = w->cta->x->lanes, at[2];
   for (uint32_t i = 0; i < n; i++) {
     WaveVal *x = simt_define(&w[i], v);
     for (uint32_t r = 0; r < m->regs; r++)
       for (uint32_t l = 0; l < lanes; l++) {
-        frag_at(m, r, wave_thread(&w[i], l), at);
+        simt_at(m, r, wave_thread(&w[i], l), at);
         if (at[0] < d.rows && at[1] < d.cols)
           x->at[r * lanes + l] = d.at[at[0] * d.cols + at[1]];
       }

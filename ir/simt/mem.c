@@ -3,14 +3,14 @@
 
 // ---------------------------------------------------------------- tensors
 // Which register of index operand v goes with register reg of the value.
-static uint32_t index_reg(Wave *w, Value v, const FragMap *m, uint32_t reg) {
+static uint32_t index_reg(Wave *w, Value v, const WaveMap *m, uint32_t reg) {
   const Type *t = simt_type(w, v);
   uint32_t at[2], thread, r;
   if (t->kind != TK_FRAG) return 0;
-  frag_at(m, reg, 0, at);
+  frag_at(&m->map, reg, 0, at);
   if (t->slice == SLICE_ROW) at[1] = 0;
   if (t->slice == SLICE_COL) at[0] = 0;
-  frag_find(simt_map(w, v, t), at, &thread, &r);
+  frag_find(&simt_map(w, v, t)->map, at, &thread, &r);
   return r;
 }
 
@@ -19,20 +19,33 @@ static InterpTensor *tensor(const Wave *w, const Op *op) {
   return &in->args[in->arg_of[op->args[0]]];
 }
 
-// Element of tensor operand 0 whose indices are operands lo ..; NULL: none.
-static void *element(Wave *w, const Op *op, uint32_t lo, const FragMap *m,
-                     uint32_t reg, uint32_t lane) {
+// Indices of register reg of a value: of lane l at[i][l * step[i]].
+typedef struct Index {
+  const double *at[8];
+  uint32_t step[8];
+} Index;
+
+static Index indices(Wave *w, const Op *op, uint32_t lo, const WaveMap *m,
+                     uint32_t reg) {
+  Index x = {0};
+  for (uint32_t i = 0; i < tensor(w, op)->rank; i++) {
+    const WaveVal *v = simt_val(w, op->args[lo + i]);
+    uint32_t r = m && v->regs ? index_reg(w, op->args[lo + i], m, reg) : 0;
+    x.at[i] = v->at + r * w->cta->x->lanes;
+    x.step[i] = v->regs != 0;
+  }
+  return x;
+}
+
+// Element of tensor operand 0 there; NULL: none.
+static void *element(Wave *w, const Op *op, const Index *x, uint32_t lane) {
   InterpTensor *t = tensor(w, op);
   int64_t idx[8] = {0}, off;
   int bad = 0;
-  for (uint32_t i = 0; i < t->rank; i++) {
-    Value v = op->args[lo + i];
-    const WaveVal *x = simt_val(w, v);
-    uint32_t r = m ? index_reg(w, v, m, reg) : 0;
-    idx[i] = (int64_t)x->at[x->regs ? r * w->cta->x->lanes + lane : 0];
-  }
+  for (uint32_t i = 0; i < t->rank; i++)
+    idx[i] = (int64_t)x->at[i][lane * x->step[i]];
   bool in_range = interp_offset(t, idx, &off, &bad);
-  if (!in_range && ir_attr_i(op, AT_INBOUNDS, 0) && t->data)
+  if (!in_range && t->data && ir_attr_i(op, AT_INBOUNDS, 0))
     simt_fail(w, op, "an index that is promised in range is not");
   if (!in_range || !t->data) return NULL;
   return (char *)t->data + off * dtype_size(t->dtype);
@@ -40,31 +53,37 @@ static void *element(Wave *w, const Op *op, uint32_t lo, const FragMap *m,
 
 static bool gload(Wave *w, const Op *op) {
   const Type *t = simt_type(w, op->res[0]);
-  const FragMap *m = t->kind == TK_FRAG ? simt_map(w, op->res[0], t) : NULL;
+  const WaveMap *m = t->kind == TK_FRAG ? simt_map(w, op->res[0], t) : NULL;
   WaveVal *r = simt_define(w, op->res[0]);
   uint32_t lanes = m ? w->cta->x->lanes : 1;
   DType from = tensor(w, op)->dtype;
-  for (uint32_t i = 0; i < (m ? r->regs : 1); i++)
+  for (uint32_t i = 0; i < (m ? r->regs : 1); i++) {
+    Index x = indices(w, op, 1, m, i);
     for (uint32_t l = 0; l < lanes; l++) {
-      const void *p = element(w, op, 1, m, i, l);
-      r->at[i * lanes + l] = p ? dtype_round(t->dtype, dtype_load(from, p)) : 0;
+      const void *p = element(w, op, &x, l);
+      r->at[i * lanes + l] = p ? dtype_load(from, p) : 0;
     }
+  }
+  if (from != t->dtype)
+    dtype_round_many(t->dtype, r->at, m ? r->regs * lanes : 1);
   return true;
 }
 
 static bool gstore(Wave *w, const Op *op) {
   const Type *t = simt_type(w, op->args[1]);
-  const FragMap *m = t->kind == TK_FRAG ? simt_map(w, op->args[1], t) : NULL;
+  const WaveMap *m = t->kind == TK_FRAG ? simt_map(w, op->args[1], t) : NULL;
   const WaveVal *x = simt_val(w, op->args[1]), *mask = NULL;
   uint32_t lanes = m ? w->cta->x->lanes : 1;
   if (ir_attr_i(op, AT_MASKED, 0)) mask = simt_val(w, op->args[op->nargs - 1]);
   if (!m && !wave_first(w)) return true;  // one thread's
-  for (uint32_t i = 0; i < (m ? x->regs : 1); i++)
+  for (uint32_t i = 0; i < (m ? x->regs : 1); i++) {
+    Index at = indices(w, op, 2, m, i);
     for (uint32_t l = 0; l < lanes; l++) {
       if (mask && !mask->at[mask->regs ? i * lanes + l : 0]) continue;
-      void *p = element(w, op, 2, m, i, l);
+      void *p = element(w, op, &at, l);
       if (p) dtype_store(tensor(w, op)->dtype, p, x->at[i * lanes + l]);
     }
+  }
   return true;
 }
 
@@ -83,56 +102,53 @@ static bool slot(Wave *w, const Op *op) {
 typedef struct Tile {
   const Type *type;
   uint32_t base;
-  const FragMap *map;
+  const uint32_t *places;
+  const WaveMap *map;
   bool trans;
   uint32_t col;  // first one of the fragment's
 } Tile;
 
-static Tile tile_of(Wave *w, const Op *op, const FragMap *m) {
+static Tile tile_of(Wave *w, const Op *op, const WaveMap *m) {
   return (Tile){.type = simt_type(w, op->args[0]),
                 .base = w->val[op->args[0]].base,
+                .places = simt_places(w->cta->x, op->args[0], false),
                 .map = m,
                 .trans = ir_attr_i(op, AT_TRANS, 0)};
 }
 
-static uint32_t place(const Wave *w, const Tile *t, uint32_t reg,
-                      uint32_t lane) {
+static uint32_t place(const Tile *t, uint32_t reg, uint32_t thread) {
   uint32_t at[2];
-  frag_at(t->map, reg, wave_thread(w, lane), at);
-  return t->base + smem_offset(t->type, at[t->trans], t->col + at[!t->trans]);
+  simt_at(t->map, reg, thread, at);
+  uint32_t row = at[t->trans], col = t->col + at[!t->trans];
+  if (row < t->type->ext[0] && col < t->type->ext[1])
+    return t->base + t->places[row * t->type->ext[1] + col];
+  return t->base + smem_offset(t->type, row, col);
 }
 
 static bool sload(Wave *w, const Op *op) {
-  const FragMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
+  const WaveMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
   WaveVal *r = simt_define(w, op->res[0]);
-  uint32_t lanes = w->cta->x->lanes;
+  uint32_t lanes = w->cta->x->lanes, first = wave_thread(w, 0);
   Tile t = tile_of(w, op, m);
   for (uint32_t i = 0; i < r->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
       r->at[i * lanes + l] =
-          simt_read(w, op, t.type->dtype, place(w, &t, i, l), false);
+          simt_read(w, op, t.type->dtype, place(&t, i, first + l), false);
   return true;
 }
 
-// Whether a thread before this one holds the same element: both store the same
+// If a thread before this one holds the same element, both store the same
 // value, which is no race.
-static bool is_copy(Wave *w, const FragMap *m, uint32_t reg, uint32_t lane) {
-  uint32_t at[2], thread, r;
-  frag_at(m, reg, wave_thread(w, lane), at);
-  frag_find(m, at, &thread, &r);
-  return thread != wave_thread(w, lane);
-}
-
 static bool sstore(Wave *w, const Op *op) {
-  const FragMap *m = simt_map(w, op->args[1], simt_type(w, op->args[1]));
+  const WaveMap *m = simt_map(w, op->args[1], simt_type(w, op->args[1]));
   const WaveVal *x = simt_val(w, op->args[1]);
-  uint32_t lanes = w->cta->x->lanes;
+  uint32_t lanes = w->cta->x->lanes, first = wave_thread(w, 0);
   Tile t = tile_of(w, op, m);
   if (op->nargs > 2) t.col = (uint32_t)simt_scalar(w, op->args[2]);
   for (uint32_t i = 0; i < x->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
-      if (!is_copy(w, m, i, l))
-        simt_write(w, op, t.type->dtype, place(w, &t, i, l),
+      if (!m->copy[first + l])
+        simt_write(w, op, t.type->dtype, place(&t, i, first + l),
                    x->at[i * lanes + l]);
   return true;
 }

@@ -112,32 +112,74 @@ typedef struct Operands {
   double c[MAX_LANES][16];
 } Operands;
 
-// An operand from registers. Lanes that hold the same element (RDNA3) must
-// agree.
-static void collect(PlaceFn *place, uint32_t regs, uint32_t lanes,
-                    double (*from)[MAX_SLOTS], double (*to)[MAX_K]) {
-  bool seen[MAX_M][MAX_K] = {0};
+typedef uint8_t PlaceTable[MAX_LANES][MAX_SLOTS][2];
+
+// What the formulas say, for all registers of all lanes.
+typedef struct Unit {
+  const Instr *in;
+  uint32_t lanes;
+  PlaceTable a, b, c;
+} Unit;
+
+static void fill_places(PlaceFn *place, uint32_t lanes, uint32_t regs,
+                        PlaceTable t) {
   uint32_t at[2];
   for (uint32_t l = 0; l < lanes; l++)
     for (uint32_t e = 0; e < regs; e++) {
       place(l, e, at);
-      double v = from[l][e], *x = &to[at[0]][at[1]];
-      *x = seen[at[0]][at[1]] && *x != v ? NAN : v;
-      seen[at[0]][at[1]] = true;
+      t[l][e][0] = (uint8_t)at[0];
+      t[l][e][1] = (uint8_t)at[1];
     }
 }
 
-static void execute(const Instr *i, uint32_t lanes, Operands *o) {
-  double a[MAX_M][MAX_K], b[MAX_M][MAX_K];
-  uint32_t at[2];
-  collect(i->a, i->a_regs, lanes, o->a, a);
-  collect(i->b, i->b_regs, lanes, o->b, b);
+static void unit_of(const Instr *in, uint32_t lanes, Unit *u) {
+  u->in = in;
+  u->lanes = lanes;
+  fill_places(in->a, lanes, in->a_regs, u->a);
+  fill_places(in->b, lanes, in->b_regs, u->b);
+  fill_places(in->c, lanes, in->c_regs, u->c);
+}
+
+// The element of row i and k: at[i * by_row + k * by_k].
+typedef struct Matrix {
+  double at[MAX_M * MAX_M];
+  uint32_t by_row, by_k;
+} Matrix;
+
+// An operand from registers. Lanes that hold the same element (RDNA3) must
+// agree.
+static void collect(PlaceTable place, uint32_t regs, uint32_t lanes,
+                    double (*from)[MAX_SLOTS], Matrix *to, bool shared) {
+  bool seen[MAX_M * MAX_M];
+  if (shared) memset(seen, 0, sizeof seen);
   for (uint32_t l = 0; l < lanes; l++)
+    for (uint32_t e = 0; e < regs; e++) {
+      uint32_t at = place[l][e][0] * to->by_row + place[l][e][1] * to->by_k;
+      double v = from[l][e];
+      if (shared && seen[at] && to->at[at] != v) v = NAN;
+      if (shared) seen[at] = true;
+      to->at[at] = v;
+    }
+}
+
+static void execute(Unit *u, Operands *o) {
+  const Instr *i = u->in;
+  Matrix a = {.by_row = MAX_K, .by_k = 1}, b = {.by_row = 1, .by_k = MAX_M};
+  double sum[MAX_M][MAX_M] = {0};
+  collect(u->a, i->a_regs, u->lanes, o->a, &a,
+          u->lanes * i->a_regs > i->m * i->k);
+  collect(u->b, i->b_regs, u->lanes, o->b, &b,
+          u->lanes * i->b_regs > i->n * i->k);
+  for (uint32_t r = 0; r < i->m; r++)
+    for (uint32_t k = 0; k < i->k; k++) {
+      double x = a.at[r * MAX_K + k];
+      const double *y = &b.at[k * MAX_M];
+      for (uint32_t c = 0; c < i->n; c++) sum[r][c] += x * y[c];
+    }
+  for (uint32_t l = 0; l < u->lanes; l++)
     for (uint32_t e = 0; e < i->c_regs; e++) {
-      i->c(l, e, at);
-      double sum = 0;
-      for (uint32_t k = 0; k < i->k; k++) sum += a[at[0]][k] * b[at[1]][k];
-      o->c[l][e] = dtype_round(DT_F32, o->c[l][e] + sum);
+      double *c = &o->c[l][e];
+      *c = (double)(float)(*c + sum[u->c[l][e][0]][u->c[l][e][1]]);
     }
 }
 
@@ -150,19 +192,15 @@ typedef struct Product {
   uint32_t k, rows;  // rows of all waves together
   uint32_t from;     // of b: its first column, or row
   uint32_t from_k;   // and the first that is summed
+  const IrAttr *spans;
 } Product;
 
 // All of a shared tile, read by this wave.
 static Dense tile(Wave *w, const Op *op, Value v, bool async) {
   const Type *t = simt_type(w, v);
-  uint32_t base = w->val[v].base;
   Dense d = {t->ext[0], t->ext[1],
              NEWN(&wave_in(w)->cx->scratch, double, t->ext[0] * t->ext[1])};
-  for (uint32_t r = 0; r < d.rows; r++)
-    for (uint32_t c = 0; c < d.cols; c++) {
-      uint32_t off = async ? simt_engine_offset(t, r, c) : smem_offset(t, r, c);
-      d.at[r * d.cols + c] = simt_read(w, op, t->dtype, base + off, async);
-    }
+  simt_read_tile(w, op, v, async, d.at);
   return d;
 }
 
@@ -191,6 +229,7 @@ static Product product_of(Wave *w, const Op *op) {
   p.from = first_of(w, op);
   p.from_k = first_k(w, op);
   p.rows = 16 * w->grp->waves;
+  p.spans = ir_attr(op, AT_SPANS);
   return p;
 }
 
@@ -213,35 +252,35 @@ static WaveVal *begin(Wave *w, const Product *p) {
 
 // ---------------------------------------------------------------- 16 bits
 // Registers of A of row block i, step s: the fragment's next ones.
-static void load_a(Wave *w, const Instr *in, const Product *p, uint32_t i,
+static void load_a(Wave *w, const Unit *u, const Product *p, uint32_t i,
                    uint32_t s, Operands *o) {
-  uint32_t lanes = w->cta->x->lanes, at[2];
+  const Instr *in = u->in;
+  uint32_t lanes = u->lanes;
   uint32_t row0 = i * p->rows + in->m * (w->id - w->grp->first);
   const WaveVal *x = p->a.at ? NULL : simt_val(w, p->op->args[0]);
   for (uint32_t l = 0; l < lanes; l++)
     for (uint32_t e = 0; e < in->a_regs; e++) {
-      in->a(l, e, at);
+      const uint8_t *at = u->a[l][e];
       uint32_t reg = (i * (p->k / in->k) + s) * in->a_regs + e;
       o->a[l][e] = x ? x->at[reg * lanes + l]
                      : stored(&p->a, p->ta, row0 + at[0], s * in->k + at[1]);
     }
 }
 
-static void load_b(Wave *w, const Instr *in, const Product *p, uint32_t n0,
-                   uint32_t s, Operands *o) {
-  uint32_t at[2];
-  for (uint32_t l = 0; l < w->cta->x->lanes; l++)
+static void load_b(const Unit *u, const Product *p, uint32_t n0, uint32_t s,
+                   Operands *o) {
+  const Instr *in = u->in;
+  for (uint32_t l = 0; l < u->lanes; l++)
     for (uint32_t e = 0; e < in->b_regs; e++) {
-      in->b(l, e, at);
+      const uint8_t *at = u->b[l][e];
       o->b[l][e] = stored(&p->b, p->tb, p->from + n0 + at[0],
                           p->from_k + s * in->k + at[1]);
     }
 }
 
-static void move_c(Wave *w, const Instr *in, double *regs, Operands *o,
-                   bool back) {
-  uint32_t lanes = w->cta->x->lanes;
-  for (uint32_t e = 0; e < in->c_regs; e++)
+static void move_c(const Unit *u, double *regs, Operands *o, bool back) {
+  uint32_t lanes = u->lanes;
+  for (uint32_t e = 0; e < u->in->c_regs; e++)
     for (uint32_t l = 0; l < lanes; l++) {
       if (back) regs[e * lanes + l] = o->c[l][e];
       else o->c[l][e] = regs[e * lanes + l];
@@ -250,26 +289,27 @@ static void move_c(Wave *w, const Instr *in, double *regs, Operands *o,
 
 // Outside of its columns a block of 16 is said to add zeros.
 static bool counts(const Product *p, uint32_t col, uint32_t k) {
-  const IrAttr *spans = ir_attr(p->op, AT_SPANS);
-  const int64_t *span = spans ? spans->list + k / 16 * 2 : NULL;
+  const int64_t *span = p->spans ? p->spans->list + k / 16 * 2 : NULL;
   return !span || (span[0] <= col && col < span[1]);
 }
 
 static void by_instructions(Wave *w, const Instr *in, const Product *p,
                             WaveVal *r) {
   Operands o;
+  Unit u;
   uint32_t cols = p->ct->ext[1] / in->n;
+  unit_of(in, w->cta->x->lanes, &u);
   for (uint32_t i = 0; i < p->ct->ext[0] / p->rows; i++)
     for (uint32_t j = 0; j < cols; j++) {
       double *c = r->at + (i * cols + j) * in->c_regs * w->cta->x->lanes;
-      move_c(w, in, c, &o, false);
+      move_c(&u, c, &o, false);
       for (uint32_t s = 0; s < p->k / in->k; s++) {
         if (!counts(p, j * in->n, s * in->k)) continue;
-        load_a(w, in, p, i, s, &o);
-        load_b(w, in, p, j * in->n, s, &o);
-        execute(in, w->cta->x->lanes, &o);
+        load_a(w, &u, p, i, s, &o);
+        load_b(&u, p, j * in->n, s, &o);
+        execute(&u, &o);
       }
-      move_c(w, in, c, &o, true);
+      move_c(&u, c, &o, true);
     }
 }
 
@@ -315,7 +355,7 @@ static uint32_t key_of(const Slots *s, uint32_t group, uint32_t slot) {
 static void load_left(Wave *w, const Instr *in, const Product *p,
                       const Slots *s, uint32_t i, Operands *o) {
   uint32_t lanes = w->cta->x->lanes, at[2];
-  const FragMap *m = simt_map(w, p->op->res[0], p->ct);
+  const WaveMap *m = simt_map(w, p->op->res[0], p->ct);
   const WaveVal *x = p->a.at ? NULL : simt_val(w, p->op->args[0]);
   for (uint32_t l = 0; l < lanes; l++)
     for (uint32_t e = 0; e < in->b_regs; e++) {
@@ -329,7 +369,7 @@ static void load_left(Wave *w, const Instr *in, const Product *p,
         o->b[l][e] = x->at[reg * lanes + from];
         continue;
       }
-      frag_at(m, i * p->ct->ext[1] * in->n / lanes, wave_thread(w, l), at);
+      simt_at(m, i * p->ct->ext[1] * in->n / lanes, wave_thread(w, l), at);
       o->b[l][e] = stored(&p->a, p->ta, at[0], key);
     }
 }
@@ -346,15 +386,17 @@ static void by_amd(Wave *w, const Instr *in, const Product *p, WaveVal *r) {
   uint32_t lanes = w->cta->x->lanes, cols = p->ct->ext[1] / in->m;
   Slots s = slots_of(in, p, lanes);
   Operands o;
+  Unit u;
+  unit_of(in, lanes, &u);
   for (uint32_t b = 0; b < r->regs / in->c_regs; b++) {
     double *c = r->at + b * in->c_regs * lanes;
-    move_c(w, in, c, &o, false);
+    move_c(&u, c, &o, false);
     for (s.at = 0; s.at < s.n; s.at += in->a_regs) {
       load_left(w, in, p, &s, b / cols, &o);
       load_right(w, in, p, &s, b % cols * in->m, &o);
-      execute(in, lanes, &o);
+      execute(&u, &o);
     }
-    move_c(w, in, c, &o, true);
+    move_c(&u, c, &o, true);
   }
 }
 
@@ -374,16 +416,21 @@ static const Instr *amd_unit(const Wave *w, const Product *p) {
 // ---------------------------------------------------------------- others
 // Fused multiply-adds, in f32.
 static void by_elements(Wave *w, const Product *p, WaveVal *r) {
-  const FragMap *m = simt_map(w, p->op->res[0], p->ct);
+  const WaveMap *m = simt_map(w, p->op->res[0], p->ct);
   uint32_t lanes = w->cta->x->lanes, at[2];
-  for (uint32_t i = 0; i < r->regs; i++)
+  const double *a[MAX_LANES], *b[MAX_LANES];
+  size_t a_step = p->ta ? p->a.cols : 1, b_step = p->tb ? p->b.cols : 1;
+  for (uint32_t i = 0; i < r->regs; i++) {
+    double *c = &r->at[i * lanes];
     for (uint32_t l = 0; l < lanes; l++) {
-      double *c = &r->at[i * lanes + l];
-      frag_at(m, i, wave_thread(w, l), at);
-      for (uint32_t k = 0; k < p->k; k++)
-        *c = dtype_round(DT_F32, *c + stored(&p->a, p->ta, at[0], k) *
-                                          stored(&p->b, p->tb, at[1], k));
+      simt_at(m, i, wave_thread(w, l), at);
+      a[l] = &p->a.at[at[0] * (p->ta ? 1 : p->a.cols)];
+      b[l] = &p->b.at[at[1] * (p->tb ? 1 : p->b.cols)];
     }
+    for (uint32_t k = 0; k < p->k; k++)
+      for (uint32_t l = 0; l < lanes; l++)
+        c[l] = (double)(float)(c[l] + a[l][k * a_step] * b[l][k * b_step]);
+  }
 }
 
 // A fragment that no instruction takes: through memory, by the whole group.

@@ -24,10 +24,10 @@ void simt_release(Wave *w, Clock *to) {
 
 // ---------------------------------------------------------------- cells
 static Cell *cell_at(const Cta *c, uint32_t byte) {
-  return &c->cell[byte / c->grain];
+  return &c->cell[byte >> c->shift];
 }
 static uint32_t *reads_of(const Cta *c, uint32_t byte) {
-  return c->read + (size_t)(byte / c->grain) * c->nwaves;
+  return c->read + (size_t)(byte >> c->shift) * c->nwaves;
 }
 
 static bool inside(Wave *w, const Op *op, uint32_t byte, uint32_t size) {
@@ -36,19 +36,45 @@ static bool inside(Wave *w, const Op *op, uint32_t byte, uint32_t size) {
   return false;
 }
 
-double simt_read(Wave *w, const Op *op, DType t, uint32_t byte, bool async) {
-  Cta *c = w->cta;
-  if (!inside(w, op, byte, (uint32_t)dtype_size(t))) return 0;
-  Cell *x = cell_at(c, byte);
+// Stored by a thread, and neither it nor this one has come by a fence since.
+static bool unfenced(const Wave *w, const Cell *x) {
+  return x->writer != ENGINE && x->tick >= w->fence &&
+         x->tick >= w->cta->wave[x->writer].fence;
+}
+
+static void may_read(Wave *w, const Op *op, const Cell *x, bool async) {
   if (x->pending) simt_fail(w, op, "reads what a copy in flight writes");
   else if (!x->when) simt_fail(w, op, "reads shared memory never written");
   else if (w->clock.at[x->writer] < x->when)
     simt_fail(w, op, "reads what another wave writes, with no barrier between");
-  if (async && x->writer != ENGINE && x->tick >= w->fence &&
-      x->tick >= c->wave[x->writer].fence)
+  if (async && unfenced(w, x))
     simt_fail(w, op, "reads asynchronously what is stored, without a fence");
+}
+
+static inline void read_cell(Wave *w, const Op *op, uint32_t byte, bool async) {
+  Cta *c = w->cta;
+  const Cell *x = cell_at(c, byte);
+  if (x->pending || !x->when || w->clock.at[x->writer] < x->when ||
+      (async && unfenced(w, x)))
+    may_read(w, op, x, async);
   reads_of(c, byte)[w->id] = w->clock.at[w->id];
-  return dtype_load(t, c->smem + byte);
+}
+
+double simt_read(Wave *w, const Op *op, DType t, uint32_t byte, bool async) {
+  if (!inside(w, op, byte, (uint32_t)dtype_size(t))) return 0;
+  read_cell(w, op, byte, async);
+  return dtype_load(t, w->cta->smem + byte);
+}
+
+void simt_read_tile(Wave *w, const Op *op, Value tile, bool async,
+                    double *out) {
+  const Type *t = simt_type(w, tile);
+  const uint32_t *at = simt_places(w->cta->x, tile, async);
+  uint32_t base = w->val[tile].base, n = t->ext[0] * t->ext[1];
+  if (!inside(w, op, base, smem_slot_bytes(t))) return;
+  for (uint32_t i = 0; i < n; i++) read_cell(w, op, base + at[i], async);
+  for (uint32_t i = 0; i < n; i++)
+    out[i] = dtype_load(t->dtype, w->cta->smem + base + at[i]);
 }
 
 static bool may_write(Wave *w, const Op *op, uint32_t byte) {
@@ -60,10 +86,10 @@ static bool may_write(Wave *w, const Op *op, uint32_t byte) {
   else if (x->when && w->clock.at[x->writer] < x->when)
     simt_fail(w, op,
               "writes what another wave writes, with no barrier between");
-  for (uint32_t i = 0; i < c->nwaves; i++)
-    if (r[i] > w->clock.at[i])
-      simt_fail(w, op,
-                "writes what another wave reads, with no barrier between");
+  bool unknown = false;
+  for (uint32_t i = 0; i < c->nwaves; i++) unknown |= r[i] > w->clock.at[i];
+  if (unknown)
+    simt_fail(w, op, "writes what another wave reads, with no barrier between");
   return !wave_in(w)->failed;
 }
 
@@ -72,7 +98,7 @@ void simt_write(Wave *w, const Op *op, DType t, uint32_t byte, double v) {
   if (!inside(w, op, byte, (uint32_t)dtype_size(t)) || !may_write(w, op, byte))
     return;
   Cell *x = cell_at(c, byte);
-  x->writer = w->id;
+  x->writer = (uint8_t)w->id;
   x->when = w->clock.at[w->id];
   x->tick = c->x->tick;
   dtype_store(t, c->smem + byte, v);
@@ -80,14 +106,14 @@ void simt_write(Wave *w, const Op *op, DType t, uint32_t byte, double v) {
 
 void simt_begin(Wave *w, const Op *op, uint32_t byte, bool engine) {
   if (!inside(w, op, byte, 1) || !may_write(w, op, byte)) return;
-  cell_at(w->cta, byte)->pending = 1 + (engine ? ENGINE : w->id);
+  cell_at(w->cta, byte)->pending = (uint8_t)(1 + (engine ? ENGINE : w->id));
 }
 
 void simt_arrive(Cta *c, uint32_t byte, DType t, double v, uint32_t agent,
                  uint32_t when) {
   Cell *x = cell_at(c, byte);
   x->pending = 0;
-  x->writer = agent;
+  x->writer = (uint8_t)agent;
   x->when = when;
   x->tick = agent == ENGINE ? 0 : c->x->tick;
   dtype_store(t, c->smem + byte, v);
@@ -96,7 +122,8 @@ void simt_arrive(Cta *c, uint32_t byte, DType t, double v, uint32_t agent,
 void simt_hold(Wave *w, const Type *tile, uint32_t base, int by) {
   Cta *c = w->cta;
   for (uint32_t b = 0; b < smem_slot_bytes(tile); b += c->grain) {
-    cell_at(c, base + b)->readers += (uint32_t)by;
+    Cell *x = cell_at(c, base + b);
+    x->readers = (uint16_t)(x->readers + by);
     if (by < 0) reads_of(c, base + b)[w->id] = w->clock.at[w->id];
   }
 }

@@ -42,15 +42,40 @@ double simt_scalar(Wave *w, Value v) {
   return simt_val(w, v)->at[0];
 }
 
-const FragMap *simt_map(Wave *w, Value v, const Type *t) {
+static bool holds_copies(const FragMap *m, uint32_t thread) {
+  for (uint32_t i = 0; i < m->nthr; i++) {
+    if (m->thr[i].axis == AXIS_NONE && thread % m->thr[i].size) return true;
+    thread /= m->thr[i].size;
+  }
+  return false;
+}
+
+static void fill_map(Arena *a, WaveMap *m) {
+  uint32_t regs = m->regs = m->map.regs, threads = m->map.threads;
+  m->reg = arena_alloc(a, (regs + 1) * sizeof *m->reg);
+  m->thread = arena_alloc(a, (threads + 1) * sizeof *m->thread);
+  m->copy = NEWN(a, bool, threads + 1);
+  for (uint32_t i = 0; i < regs; i++) frag_at(&m->map, i, 0, m->reg[i]);
+  for (uint32_t i = 0; i < threads; i++) {
+    frag_at(&m->map, 0, i, m->thread[i]);
+    m->copy[i] = holds_copies(&m->map, i);
+  }
+}
+
+const char *simt_frag_map(const Wave *w, const Type *t, FragMap *m) {
+  const InterpOpt *opt = wave_in(w)->opt;
+  return opt->map ? opt->map(t, w->grp->threads, m)
+                  : frag_map(t, w->grp->threads, m);
+}
+
+const WaveMap *simt_map(Wave *w, Value v, const Type *t) {
   WaveRun *x = w->cta->x;
-  if (v && x->map[v]) return x->map[v];
-  FragMap *m = NEWN(x->in->arena, FragMap, 1);
-  const char *err = x->in->opt->map ? x->in->opt->map(t, w->grp->threads, m)
-                                    : frag_map(t, w->grp->threads, m);
-  if (err) simt_fail(w, v ? ir_def(x->in->f, v) : NULL, err);
-  if (v) x->map[v] = m;
-  return m;
+  if (x->map[v]) return x->map[v];
+  WaveMap *m = NEWN(x->in->arena, WaveMap, 1);
+  const char *err = simt_frag_map(w, t, &m->map);
+  if (err) simt_fail(w, ir_def(x->in->f, v), err);
+  fill_map(x->in->arena, m);
+  return x->map[v] = m;
 }
 
 static double *numbers(Wave *w, uint32_t n) {
@@ -119,8 +144,27 @@ static void enter(Wave *w, const Op *op, const Region *r) {
   w->frame[w->depth++] = (Frame){.op = op, .next = r->first};
 }
 
+static void copy_value(Wave *w, Value to, const WaveVal *from) {
+  WaveVal *x = simt_define(w, to);
+  uint32_t k = x->regs ? x->regs * w->cta->x->lanes : 1;
+  memcpy(x->at, from->at, k * sizeof *x->at);
+  x->flying = from->flying;
+  x->tick = from->tick;
+}
+
+static bool apart(const Value *to, const Value *from, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t k = 0; k < n; k++)
+      if (to[i] == from[k]) return false;
+  return true;
+}
+
 // Products in flight may be carried.
 static void copy(Wave *w, const Value *to, const Value *from, uint32_t n) {
+  if (apart(to, from, n)) {
+    for (uint32_t i = 0; i < n; i++) copy_value(w, to[i], &w->val[from[i]]);
+    return;
+  }
   Arena *a = &wave_in(w)->cx->scratch;
   ArenaMark mark = arena_mark(a);
   WaveVal *v = NEWN(a, WaveVal, n + 1);
@@ -131,13 +175,7 @@ static void copy(Wave *w, const Value *to, const Value *from, uint32_t n) {
     memcpy(at, v[i].at, k * sizeof *at);
     v[i].at = at;
   }
-  for (uint32_t i = 0; i < n; i++) {
-    WaveVal *x = simt_define(w, to[i]);
-    uint32_t k = x->regs ? x->regs * w->cta->x->lanes : 1;
-    memcpy(x->at, v[i].at, k * sizeof *x->at);
-    x->flying = v[i].flying;
-    x->tick = v[i].tick;
-  }
+  for (uint32_t i = 0; i < n; i++) copy_value(w, to[i], &v[i]);
   arena_reset(a, mark);
 }
 
@@ -259,7 +297,7 @@ static bool roles(Wave *w, const Op *op) {
 }
 
 // ---------------------------------------------------------------- running
-static WaveFn *fn_of(const Op *op) {
+static WaveFn *fn_of(OpCode c) {
   static WaveFn *const control[OP_COUNT] = {
       [OP_LAUNCH] = nothing,     [OP_PIN] = nothing,
       [OP_TASK] = launch_fact,   [OP_CTA] = launch_fact,
@@ -270,12 +308,12 @@ static WaveFn *fn_of(const Op *op) {
       [OP_WHILE] = while_loop,   [OP_IF] = branch,
       [OP_ROLES] = roles,
   };
-  WaveFn *fn = control[op->code];
-  if (!fn) fn = simt_order_fn(op->code);
-  if (!fn) fn = simt_mem_fn(op->code);
-  if (!fn) fn = simt_copy_fn(op->code);
-  if (!fn) fn = simt_mma_fn(op->code);
-  return fn ? fn : simt_frag_fn(op->code);
+  WaveFn *fn = control[c];
+  if (!fn) fn = simt_order_fn(c);
+  if (!fn) fn = simt_mem_fn(c);
+  if (!fn) fn = simt_copy_fn(c);
+  if (!fn) fn = simt_mma_fn(c);
+  return fn ? fn : simt_frag_fn(c);
 }
 
 static void finish(Wave *w) {
@@ -296,7 +334,7 @@ static void step(Wave *w) {
   if (!op || op->code == OP_YIELD) {
     leave(w, op);
   } else {
-    WaveFn *fn = fn_of(op);
+    WaveFn *fn = w->cta->x->fn[op->code];
     if (!fn) simt_fail(w, op, "the interpreter has no such op");
     f->next = op->next;
     if (fn && !fn(w, op) && !in->failed) f->next = op;
@@ -379,6 +417,7 @@ static void place_shared(Cta *c) {
     for (uint32_t w = 0; w < c->nwaves && op->code == OP_SALLOC && op->nargs;
          w++)
       c->wave[w].val[op->res[0]].base = c->wave[w].val[op->args[0]].base;
+  while (1u << c->shift < c->grain) c->shift++;
   c->smem = arena_alloc(c->x->arena, c->bytes + 8);
   c->cell = NEWN(c->x->arena, Cell, c->bytes / c->grain + 1);
   c->read = NEWN(c->x->arena, uint32_t,
@@ -466,7 +505,10 @@ bool simt_interp(Interp *in) {
     interp_fail(in, op, "more waves than the interpreter has");
   const IrAttr *ctas = op ? ir_attr(op, AT_CTAS) : NULL;
   bool persistent = ctas && strcmp(ctas->s, "persistent") == 0;
-  x.map = NEWN(in->arena, FragMap *, in->f->values.n + 1);
+  x.map = NEWN(in->arena, WaveMap *, in->f->values.n + 1);
+  for (int i = 0; i < 2; i++)
+    x.place[i] = NEWN(in->arena, Places *, in->f->values.n + 1);
+  for (int i = 0; i < OP_COUNT; i++) x.fn[i] = fn_of((OpCode)i);
   x.ctas = (uint32_t)(persistent && x.tasks > 2 ? 2 : x.tasks);
   if (persistent) {
     if (x.ctas && !in->failed) run_ctas(&x, 0, x.ctas);

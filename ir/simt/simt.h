@@ -41,10 +41,11 @@ typedef struct WaveVal {
 
 // Order of accesses to one element of shared memory.
 typedef struct Cell {
-  uint32_t writer, when;  // wave or ENGINE, its clock; when 0: not written
-  uint32_t pending;       // copy in flight: 1 + who started it
-  uint32_t readers;       // asynchronous reads in flight
-  uint64_t tick;          // of the last write by a wave's own store
+  uint64_t tick;     // of the last write by a wave's own store
+  uint32_t when;     // clock of who has written; 0: nobody
+  uint8_t writer;    // wave or ENGINE
+  uint8_t pending;   // copy in flight: 1 + who started it
+  uint16_t readers;  // asynchronous reads in flight
 } Cell;
 
 typedef struct Barrier {  // named, or a group's
@@ -128,15 +129,35 @@ struct Cta {
   Wave *wave;
   Group all;
   uint8_t *smem;
-  Cell *cell;      // one per `grain` bytes
-  uint32_t *read;  // per cell and wave: clock of its last read
-  uint32_t bytes, grain;
+  Cell *cell;             // one per `grain` bytes
+  uint32_t *read;         // per cell and wave: clock of its last read
+  uint32_t bytes, grain;  // grain: 1 << shift
+  uint32_t shift;
   Mbar *mbar;
   uint32_t mbars;
   Barrier named[MAX_BARS];
   Vec(Fetch) fetches;
   uint32_t engine;  // its clock
 };
+
+// A fragment's map, and what frag_at gives as a sum: of what the register has
+// and what the thread has.
+typedef struct WaveMap {
+  FragMap map;
+  uint32_t regs;
+  uint32_t (*reg)[2], (*thread)[2];
+  bool *copy;  // a thread before this one holds the same elements
+} WaveMap;
+
+// Where elements of a shared tile lie, row by row; `engine`: as the copy engine
+// and wgmma see it.
+typedef struct Places {
+  Type type;
+  bool engine;
+  uint32_t *at;
+} Places;
+
+typedef bool WaveFn(Wave *w, const Op *op);  // false: try again later
 
 struct WaveRun {
   Interp *in;
@@ -145,10 +166,11 @@ struct WaveRun {
   uint32_t lanes, threads, ctas;
   int64_t tasks, claimed;
   uint64_t tick;
-  FragMap **map;  // per value
+  WaveMap **map;  // per value
+  Vec(Places *) places;
+  Places **place[2];     // per value, by `engine`
+  WaveFn *fn[OP_COUNT];  // NULL: the interpreter has no such op
 };
-
-typedef bool WaveFn(Wave *w, const Op *op);  // false: try again later
 
 // simt.c: values
 static inline Interp *wave_in(const Wave *w) {
@@ -159,7 +181,13 @@ WaveVal *simt_val(Wave *w, Value v);  // fails if it is in flight
 double simt_scalar(Wave *w, Value v);
 WaveVal *simt_define(Wave *w, Value v);
 void simt_set(Wave *w, Value v, double x);  // a scalar
-const FragMap *simt_map(Wave *w, Value v, const Type *t);
+const char *simt_frag_map(const Wave *w, const Type *t, FragMap *m);
+const WaveMap *simt_map(Wave *w, Value v, const Type *t);
+static inline void simt_at(const WaveMap *m, uint32_t reg, uint32_t thread,
+                           uint32_t at[2]) {
+  at[0] = m->reg[reg][0] + m->thread[thread][0];
+  at[1] = m->reg[reg][1] + m->thread[thread][1];
+}
 void simt_fail(const Wave *w, const Op *op, const char *what);
 // Thread of the group.
 static inline uint32_t wave_thread(const Wave *w, uint32_t lane) {
@@ -182,6 +210,8 @@ Dense simt_dense(Wave *w, uint32_t n, Value v);
 // order.c: who may touch what. All take the byte of an element.
 double simt_read(Wave *w, const Op *op, DType t, uint32_t byte, bool async);
 void simt_write(Wave *w, const Op *op, DType t, uint32_t byte, double v);
+// A whole tile, row by row.
+void simt_read_tile(Wave *w, const Op *op, Value tile, bool async, double *out);
 // A copy to that element starts; it arrives, written by `agent`.
 void simt_begin(Wave *w, const Op *op, uint32_t byte, bool engine);
 void simt_arrive(Cta *c, uint32_t byte, DType t, double v, uint32_t agent,
@@ -194,8 +224,8 @@ bool simt_barrier(Wave *w, Barrier *b, uint32_t threads, uint32_t mine,
 bool simt_ready(const Wave *w);  // waits for nothing any more
 void simt_complete(Mbar *b);     // the phase, if all are there
 
-// copy.c: byte of an element where the copy engine and wgmma see it.
-uint32_t simt_engine_offset(const Type *t, uint32_t row, uint32_t col);
+// copy.c: where the elements of a slot of tile v are, from its first byte on.
+const uint32_t *simt_places(WaveRun *x, Value v, bool engine);
 // The copy engine does one of its fetches.
 void simt_engine(Cta *c, uint32_t i);
 void simt_finish_stores(Wave *w, uint32_t keep);

@@ -2,6 +2,7 @@
 #include "ir/core/ctx.h"
 #include "ir/core/watch.h"
 #include "ir/core/dtype.h"
+#include "ir/eval.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -80,7 +81,55 @@ static void together(DType t) {
   EXPECT(wrong == 0);
 }
 
+// Values of many points are those of each, -0 and NaN too; a step of 0 is one
+// number for all.
+static void points(void) {
+  static const double a[] = {1.5, -0.0, 3, -7.25, NAN, INFINITY, 1e-3},
+                      b[] = {2, -3, 0, 0.5, 1, -INFINITY, 1e-5};
+  enum { N = sizeof a / sizeof *a };
+  uint32_t wrong = 0;
+  for (int op = 0; op < OP_COUNT; op++)
+    for (uint32_t one = 0; one < 2; one++) {
+      const double *x[ELEM_ARGS] = {a, b, a, b, a, b};
+      uint32_t step[ELEM_ARGS] = {1, !one, 1, 1, 1, 1};
+      double all[N];
+      if (!(op_info((OpCode)op)->flags & OPF_ELEM)) continue;
+      eval_many((OpCode)op, x, step, N, all);
+      for (uint32_t i = 0; i < N; i++) {
+        double in[ELEM_ARGS];
+        for (int k = 0; k < ELEM_ARGS; k++) in[k] = x[k][i * step[k]];
+        double v = eval_op((OpCode)op, in);
+        wrong += memcmp(&v, &all[i], sizeof v) && !(isnan(v) && isnan(all[i]));
+      }
+    }
+  EXPECT(wrong == 0);
+  for (int t = 0; t < DT_COUNT; t++) {
+    double all[N];
+    memcpy(all, a, sizeof all);
+    dtype_round_many((DType)t, all, N);
+    for (uint32_t i = 0; i < N; i++) {
+      double v = dtype_round((DType)t, a[i]);
+      wrong += memcmp(&v, &all[i], sizeof v) && !(isnan(v) && isnan(all[i]));
+    }
+  }
+  EXPECT(wrong == 0);
+}
+
+// Integers truncate and wrap, as numbers of any size.
+static void integers(void) {
+  EXPECT(dtype_round(DT_I32, 0x1p31) == -0x1p31);
+  EXPECT(dtype_round(DT_I32, -0x1p31) == -0x1p31);
+  EXPECT(dtype_round(DT_U32, 0x1p32 + 5) == 5);
+  EXPECT(dtype_round(DT_I64, 0x1p62) == 0x1p62);
+  EXPECT(dtype_round(DT_I64, 0x1p63) == -0x1p63);
+  EXPECT(dtype_round(DT_I64, 0x1p70) == 0);
+  EXPECT(dtype_round(DT_I64, NAN) == 0);
+  EXPECT(!signbit(dtype_round(DT_I64, -0.5)));
+}
+
 static void dtypes(void) {
+  points();
+  integers();
   const DType many[] = {DT_F64, DT_F32, DT_BF16, DT_F16, DT_F8E4M3, DT_I16};
   for (int i = 0; i < 6; i++) together(many[i]);
   const DType all[] = {DT_BF16, DT_F16, DT_F8E4M3, DT_F8E5M2,

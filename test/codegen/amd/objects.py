@@ -2,10 +2,10 @@
 linked; what its metadata says of registers, scratch memory and LDS, and of the
 innermost loop that has most of them, matrix instructions and all instructions.
 
-    objects.py STDLIB [--all] [--both] [--record] [PROGRAM[:DIMS[:TARGET]] ..]
+    objects.py STDLIB [--all] [--few] [--both] [--record] [PROGRAM[:DIMS[:TARGET]] ..]
 
 Without programs: all, each for a target of each generation, these and head sizes in
-turn; --all: all targets and head sizes. --both: also the second kernels, for tensors of any strides. Flaws are
+turn; --few: of two generations, in turn; --all: all targets and head sizes. --both: also the second kernels, for tensors of any strides. Flaws are
 scratch memory, but of KNOWN programs and recurrences, more LDS than there is, and
 what is worse than objects.txt says, where it has a line: more scratch memory,
 fewer workgroups on a CU, REGISTERS more registers or a loop LONGER (a factor).
@@ -169,10 +169,11 @@ def report(job, both):
     return what, "; ".join(text), flaw
 
 
-def jobs(std, everything, asked):
+def jobs(std, everything, few, asked):
     for i, (path, name, typed, dims, rec) in enumerate(programs(std)):
         all_sizes = list(sizes(dims))
-        some = [of[i % len(of)] for of in GENERATIONS]
+        some = [of[i % len(of)] for g, of in enumerate(GENERATIONS)
+                if not few or g != i % len(GENERATIONS)]
         for k, target in enumerate(TARGETS):
             for s, size in enumerate(all_sizes):
                 what = f"{name}:{size}:{target}"
@@ -188,7 +189,8 @@ def main():
     flags = [a for a in sys.argv[2:] if a.startswith("--")]
     asked = [a for a in sys.argv[2:] if not a.startswith("--")]
     both, table = "--both" in flags, recorded()
-    work, found, bad = jobs(sys.argv[1], "--all" in flags, asked), [], 0
+    work = jobs(sys.argv[1], "--all" in flags, "--few" in flags, asked)
+    found, bad = [], 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for what, text, flaw in pool.map(lambda j: report(j, both), work):
             if text is None:
