@@ -611,7 +611,9 @@ def context_parallel(op, group=None, plan=None, *, causal=True, queries=None,
 
     op: a program, a function() or an operator of register(). plan: "gather"
     gathers keys and values, "heads" gives each rank the whole sequence of some
-    heads; by default the first that the program can. causal: as shard() was
+    heads; of programs with states "states" composes those of all ranks, "turn"
+    hands them from rank to rank; by default the first that the program can.
+    causal: as shard() was
     called. queries, keys, heads: names of the program's dims where they are not
     Sq and Sk, or S, and H, Hq, Hk, Hv, G. sees: "prefix" or "all", the keys that
     a chunk of queries runs against; by default that is found by comparison with
