@@ -132,8 +132,10 @@ def _map_calls(lib, space, op):
     register_vmap = getattr(torch.library, "register_vmap", None)
     if register_vmap:
         run = getattr(getattr(torch.ops, space), op).default
-        register_vmap(f"{space}::{op}", functools.partial(_mapped, run),
-                      lib=lib)
+        if not any(p.kwarg_only and "Tensor" in str(p.type)
+                   for p in run._schema.arguments):  # PyTorch has none then
+            register_vmap(f"{space}::{op}", functools.partial(_mapped, run),
+                          lib=lib)
 
 
 # ---- derivatives that there are none of
