@@ -81,7 +81,7 @@ static void tools(Session *s, Findings *f) {
   LLVMGetVersion(&v[0], &v[1], &v[2]);
   add(s, f, "LLVM", arena_printf(a, "%u.%u.%u", v[0], v[1], v[2]), "");
   add(s, f, "linker", drv_find_tool(a, drv_linkers),
-      "ld.lld not found; needed for AMD, used for --shared");
+      "ld.lld not found; needed for AMD, used for --shared if there");
   add(s, f, "C compiler", drv_find_tool(a, drv_cc),
       "cc not found; needed to build applications");
   add(s, f, "ptxas", cg_ptxas_path(&s->cx),

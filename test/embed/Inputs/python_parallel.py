@@ -19,6 +19,8 @@ import attn  # noqa: E402
 import attn.torch  # noqa: E402
 
 AXES = {"full": 1, "mamba2": 1}  # of tokens, in outputs; else 2
+RECURRENT = ("gated_delta", "linear", "mamba2", "gla", "simple_gla", "retnet",
+             "linear_normalized", "mlstm")
 
 
 def inputs(name, S):
@@ -31,13 +33,8 @@ def inputs(name, S):
                 "dt_bias": (rand(4) / 8, None), "A": (-rand(4).exp(), None),
                 "Bm": (rand(2, S, 4, 16), 1), "C": (rand(2, S, 4, 16), 1),
                 "D": (rand(4), None), "S0": (rand(2, 4, 16, 16) / 8, None)}
-    if name in ("gated_delta", "linear"):
-        m = {n: (rand(2, 4, S, 16), 2) for n in "QKV"}
-        if name == "gated_delta":
-            m["g"] = -torch.rand(2, 4, S) / 5, 2
-            m["beta"] = torch.rand(2, 4, S), 2
-        m["S0"] = rand(2, 4, 16, 16) / 8, None
-        return m
+    if name in RECURRENT:
+        return recurrence(name, S, rand)
     h, hk = (8, 4) if name == "grouped" else (4, 4)
     shape = {"full": lambda n: (2, S, n, 16),
              "differential": lambda n: (2, n, 2, S, 16)}.get(
@@ -57,16 +54,42 @@ def inputs(name, S):
     return m
 
 
+def recurrence(name, S, rand):
+    m = {n: (rand(2, 4, S, 16), 2) for n in "QKV"}
+    if name == "gated_delta":
+        m["beta"] = torch.rand(2, 4, S), 2
+    if name in ("gated_delta", "simple_gla"):
+        m["g"] = -torch.rand(2, 4, S) / 5, 2
+    if name == "gla":  # more columns than rows
+        m["V"] = rand(2, 4, S, 32), 2
+        m["g"] = -torch.rand(2, 4, S, 16) / 5, 2
+    if name == "retnet":
+        m["loggamma"] = -torch.rand(4) / 5, None
+    if name == "mlstm":
+        m["i"], m["f"] = (rand(2, 4, S), 2), (rand(2, 4, S) + 3, 2)
+    first = "C0" if name == "mlstm" else "S0"
+    m[first] = rand(2, 4, 16, m["V"][0].shape[-1]) / 8, None
+    if name == "linear_normalized":
+        m["z0"] = torch.rand(2, 4, 16), None
+    if name == "mlstm":
+        m["n0"], m["m0"] = (rand(2, 4, 16), None), (rand(2, 4), None)
+    return m
+
+
 def total(x):
     x = x.clone()
     dist.all_reduce(x)
     return x
 
 
-def beside(program, S, plan, causal, groups=None, sees=None, **scalars):
-    """Results and gradients of parts are the parts of those of the whole."""
+def beside(program, S, plan, causal, groups=None, sees=None, few=None,
+           **scalars):
+    """Results and gradients of parts are the parts of those of the whole; few:
+    of that many heads."""
     torch.manual_seed(7)
     m = inputs(program.name.replace("_f32", ""), S)
+    if few:
+        m = {n: (x[:, :few], at) for n, (x, at) in m.items()}
     op = attn.torch.register(program)
     whole = op
     if program.grad._overwritten:
@@ -91,9 +114,9 @@ def beside(program, S, plan, causal, groups=None, sees=None, **scalars):
             outs, list(wrt.values()), d))), cotangents
 
     at = [2] * 2 if program.name == "grouped" else \
-        [AXES.get(program.name.replace("_f32", ""), 2), None]
+        [AXES.get(program.name.replace("_f32", ""), 2)] + [None] * 3
     want, grads, cotangents = results(whole, leaves(lambda x, at: x), None,
-                                      [None] * 2)
+                                      [None] * 4)
     at = at[:len(want)]
     # Of what each rank has, cotangents and gradients are summed over ranks.
     shares = [c if a is not None else c / dist.get_world_size()
@@ -139,6 +162,8 @@ def wrong(lib, plain, recurrent, n, rank):
     fails(attn.UnsupportedError, "one dim S", cp, lib.one, plan="gather")
     fails(attn.UnsupportedError, "overwrites", cp, recurrent,
           plan="gather")
+    fails(attn.UnsupportedError, "no state that it overwrites", cp, lib.one,
+          plan="turn")
     fails(attn.ArgumentError, "no dim 'T'", cp, lib.grouped, queries="T")
     fails(attn.ArgumentError, "takes a program", cp, torch.add)
     q = [attn.torch.shard(x, 2) for _ in range(3)]
@@ -161,6 +186,25 @@ def wrong(lib, plain, recurrent, n, rank):
     fails(attn.NullError, "'V' is missing", cp(lib.grouped), *q[:2])
 
 
+def recurrences(p, n):
+    """By heads, and by steps: what the form of a step is, is found."""
+    beside(p, 80, None, False)
+    beside(p, 80, "heads", True)
+    beside(p, 80, "turn", True)
+    beside(p, 16 * n, "turn", False)
+    if p.name == "mlstm_f32":  # a maximum
+        fails(attn.UnsupportedError, "not found to be linear", beside, p, 80,
+              "states", True)
+        return
+    ways = [next(iter(beside(p, S, "states", causal)._known.values()))
+            for S, causal in ((80, True), (24 * n, False))]
+    for way in ways:
+        assert way.zero == {"mamba2_f32": "x", "gated_delta_f32": "V",
+                            "linear_normalized_f32": None}.get(p.name, "K")
+        assert set(way.kinds.values()) == {
+            2 if p.name == "gated_delta_f32" else "each"}
+
+
 def worker(rank, n, path, libs):
     fails(attn.ArgumentError, "init_process_group", attn.torch.shard,
           torch.zeros(8), 0)
@@ -170,7 +214,7 @@ def worker(rank, n, path, libs):
         attn.load(libs + "/plain.so")
     recurrent = [next(p for p in attn.load(f"{libs}/{name}.so")
                       if p.name == name + "_f32")
-                 for name in ("gated_delta", "linear", "mamba2")]
+                 for name in RECURRENT]
     known = beside(lib.grouped, 96, "gather", True)._known
     seen = next(iter(known.values())).chunks
     assert seen[0][3] == (rank + 1) * 96 // (2 * n)  # keys up to its end
@@ -186,8 +230,9 @@ def worker(rank, n, path, libs):
     beside(lib.grouped, 96, "gather", True, sees="prefix")
     beside(lib.one, 96, None, True)
     for p in recurrent:
-        beside(p, 80, None, False)
-        beside(p, 80, "heads", True)
+        recurrences(p, n)
+    ways = beside(recurrent[0], 80, None, True, few=3)._known.values()
+    assert {w.turn for w in ways} == {n == 2}  # composed where that is faster
     wrong(lib, plain, recurrent[0], n, rank)
     dist.barrier()
     dist.destroy_process_group()

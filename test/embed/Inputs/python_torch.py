@@ -2,6 +2,7 @@
 import os
 import pickle
 import sys
+import warnings
 
 import torch
 
@@ -200,6 +201,7 @@ def transforms(func):
 
     many = [torch.stack([t, t.flip(1), -t]) for t in y]
     w = torch.randn(2, 5, 8, dtype=y[0].dtype)
+    warnings.filterwarnings("error", message=".*batching rule.*")
     for run in (
             lambda f: func.grad(lambda *t: (f(*t) * w).sum(), (0, 1, 2))(*y),
             lambda f: func.vjp(f, *y)[1](w),
@@ -252,6 +254,30 @@ for bad, kind in ((lambda: f(q.double(), k.double(), v.double()),
         raise AssertionError("no error")
     except kind:
         pass
+
+
+def traced():
+    """torch.compile: of a function as of an operator, its gradient and types; a
+    program is no operator, and says so."""
+    run = torch.compile(lambda q, k, v: f(q * 2, k, v)[0] + 1, fullgraph=True)
+    assert torch.allclose(run(q, k, v), f(q * 2, k, v)[0] + 1, 1e-5, 1e-6)
+    want, = torch.autograd.grad(f(leaf * 2, k, v)[0].sum(), leaf)
+    got, = torch.autograd.grad(run(leaf, k, v).sum(), leaf)
+    assert torch.allclose(got, want, 1e-5, 1e-6)
+    assert run(*(t.half() for t in (q, k, v))).dtype == torch.float16
+    whole = attn.compile(GQA, dims={"D": 64, "Dv": 64})
+    for p in (whole.gqa, whole.gqa_f32):
+        try:
+            torch.compile(lambda q: p(q, k, v)[0], fullgraph=True)(q)
+            raise AssertionError("no error")
+        except torch._dynamo.exc.Unsupported as e:
+            assert "attn.torch.register" in str(e)
+        parts = torch.compile(lambda q: p(q * 2, k, v)[0] + 1)(q)
+        assert torch.allclose(parts, f(q * 2, k, v)[0] + 1, 1e-5, 1e-6)
+
+
+if hasattr(torch, "compiler"):
+    traced()
 
 # A recurrence whose state comes in and goes out: the first stays as it is.
 GLA = os.path.join(HERE, "../../../stdlib/recurrent/simple_gla.attn")

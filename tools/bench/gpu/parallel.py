@@ -34,6 +34,8 @@ FORWARD, BACKWARD, ERROR = 1.85 / 2, 1.8 / 2, 2e-2
 CASES = [("gqa-gather-s65536", "gqa", "gather", 65536, False),
          ("gqa-heads-s65536", "gqa", "heads", 65536, False),
          ("gated_delta-heads-s65536", "gated_delta", "heads", 65536, False),
+         ("gated_delta-states-s65536", "gated_delta", "states", 65536, False),
+         ("gated_delta-turn-s65536", "gated_delta", "turn", 65536, False),
          ("gqa-gather-s262144", "gqa", "gather", 262144, False),
          ("gqa-heads-s262144", "gqa", "heads", 262144, False),
          ("gqa-gather-weak-s65536", "gqa", "gather", 65536, True),

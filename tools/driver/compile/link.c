@@ -1,7 +1,9 @@
 // Shared libraries: the object goes through ld.lld, or the C compiler, in files
-// that have no names, and then to its place.
+// that have no names, and then to its place; where neither is, the compiler
+// does it itself.
 #include "tools/driver/compile/link.h"
 
+#include "codegen/object/shared.h"
 #include "codegen/object/tool.h"
 #include "ir/core/outfile.h"
 
@@ -57,9 +59,16 @@ static bool link_files(Ctx *cx, int in, int out) {
                            "-",  from,          NULL};
   char *const with_cc[] = {cc,   "-shared", "-Wl,--build-id=none", "-o", to,
                            from, NULL};
-  if (ld || cc) return run(cx, ld ? with_ld : with_cc, out);
-  diag_add(cx, DIAG_no_tool, NOWHERE, "ld.lld or cc", "--shared");
-  return false;
+  return run(cx, ld ? with_ld : with_cc, out);
+}
+
+// Without programs of others.
+static bool link_here(Ctx *cx, const Buf *object, Buf *library) {
+  const char *why = shared_of_object(object, library);
+  if (why)
+    diag_add(cx, DIAG_no_tool, NOWHERE, "ld.lld or cc",
+             arena_printf(&cx->session, "--shared of %s", why));
+  return !why;
 }
 
 static bool put(Ctx *cx, const char *path, const Buf *library) {
@@ -74,6 +83,9 @@ static bool put(Ctx *cx, const char *path, const Buf *library) {
 // References to libattn stay open: the application brings it.
 bool drv_link_shared(Ctx *cx, const Buf *object, const char *path) {
   Buf library = {.arena = &cx->session};
+  if (!drv_find_tool(&cx->session, drv_linkers) &&
+      !drv_find_tool(&cx->session, drv_cc))
+    return link_here(cx, object, &library) && put(cx, path, &library);
   int in = tool_file(), out = tool_file();
   bool ok = in >= 0 && out >= 0 && tool_write(in, object->at, object->n);
   if (!ok)

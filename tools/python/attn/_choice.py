@@ -1,7 +1,7 @@
 """A program with dtype generics is compiled to one program for each choice of
 them, gqa_bf16, gqa_f32; here they are one function again, which takes the one
 that the arrays' types ask for."""
-from . import _abi, _arrays, errors
+from . import _abi, _arrays, _program, errors
 
 
 def base_of(name):
@@ -52,6 +52,19 @@ class Choice:
         for i, v in given.items():
             kind = first._kind(v, i)
             have[i] = kind.dtypes(v)
+        return self._among(first, have)
+
+    def of_types(self, types):
+        """The same of PyTorch's types, as texts, by names or places of
+        inputs."""
+        first, have = self.programs[0], {}
+        kind = _arrays.TorchKind()
+        for n, name in types.items():
+            i = first._inputs[n] if isinstance(n, int) else first._index[n]
+            have[i] = kind.types[getattr(kind.torch, name.split(".")[1])]
+        return self._among(first, have)
+
+    def _among(self, first, have):
         exact = [p for p in self.programs if all(
             d and p.params[i].dtype == d[0] for i, d in have.items())]
         fits = exact or [p for p in self.programs if all(
@@ -66,6 +79,10 @@ class Choice:
 
     def __call__(self, *args, **named):
         return self.of(*args, **named)(*args, **named)
+
+    __call__._torchdynamo_disable = True
+    __call__._torchdynamo_disable_msg = \
+        _program.Program.__call__._torchdynamo_disable_msg
 
     def prepare(self, *args, **named):
         return self.of(*args, **named).prepare(*args, **named)

@@ -375,9 +375,9 @@ class ContextParallel:
 
     def __init__(self, op, group, plan, causal, queries, keys, heads, sees,
                  groups):
-        if plan not in (None, "gather", "heads"):
+        if plan not in (None, "gather", "heads", "states", "turn"):
             raise errors.ArgumentError(
-                f"plan '{plan}': there are gather and heads")
+                f"plan '{plan}': there are gather, heads, states and turn")
         if sees not in (None, "prefix", "all"):
             raise errors.ArgumentError(
                 f"sees '{sees}': there are prefix and all")
@@ -397,21 +397,28 @@ class ContextParallel:
             self._axes[program] = _Axes(program, *self.named)
         return self._axes[program]
 
-    def _plan_of(self, program):
-        from . import _gathered
+    def _plan_of(self, program, call=None):
+        from . import _gathered, _states
         axes = self.axes(program)
-        why = _gathered.unfit(program, axes)
-        if self.plan == "gather" and why:
+        if self.plan in ("states", "turn"):
+            why = _states.unfit(program, axes)
+        else:
+            why = _gathered.unfit(program, axes)
+        if self.plan not in (None, "heads") and why:
             raise errors.UnsupportedError(
                 f"{program.name} {why}; plan=\"heads\" divides its heads")
-        return self.plan or ("heads" if why else "gather")
+        if self.plan or not why:
+            return self.plan or "gather"
+        if call and not axes.divisible(call.dims, self.ranks.n) and \
+                not _states.unfit(program, axes):
+            return "steps"
+        return "heads"
 
     def __call__(self, *args, **named):
-        from . import _gathered
+        from . import _gathered, _states
         grad = _grad_wanted([v for v in (*args, *named.values())
                              if isinstance(v, torch.Tensor)])
         program = _program_of(self.op, grad, args, named)
-        plan = self._plan_of(program)
         if grad and program._grad is None:
             n = next((n for n, v in named.items()
                       if getattr(v, "requires_grad", False)), None)
@@ -419,6 +426,7 @@ class ContextParallel:
                 f"an argument requires a gradient, and {program.name} "
                 + _torch._why(program), n)
         call = _Call(program, self.axes(program), self.ranks, args, named)
+        plan = self._plan_of(program, call)
         key = (*call.key(), plan, grad)
         # What integers say, as documents, may be another mask at each call.
         found = self._known.get(key) if self.sees or plan == "heads" or \
@@ -430,6 +438,10 @@ class ContextParallel:
             if found is None:
                 self._known[key] = _check_heads(call)
             return _by_heads(self, call)
+        if plan != "gather":
+            if found is None:
+                found = self._known[key] = _states.geometry(call, self.plan)
+            return _states.run(self, call, found, grad)
         if found is None:
             found = self._known[key] = _gathered.geometry(
                 call, self.sees, self.groups)

@@ -209,6 +209,13 @@ class Program:
             return self._fast(*args)
         return self._slow(*args, **named)
 
+    # What torch.compile's tracer asks of a function that it is not to enter.
+    __call__._torchdynamo_disable = True
+    __call__._torchdynamo_disable_msg = (
+        "a compiled program is no operator of PyTorch: "
+        "attn.torch.register(program) makes one, attn.torch.function(file) "
+        "does it at the first call")
+
     def _slow(self, *args, out=None, stream=None, workspace=None, save=False,
               **named):
         if named or out is not None or len(args) < self._needed or \

@@ -101,20 +101,42 @@ def _range(keep):
     return lo.int(), hi.int()
 
 
+# By register(): a module, as a trace may not import lazy ones, and whether a
+# trace reads what a function within it holds.
+_transformers = {}
+
+
+def _traces_closures():
+    import torch
+
+    def hold(n):
+        return lambda: n
+
+    def read(x):
+        cell, = hold(3).__closure__
+        return x + cell.cell_contents
+
+    try:
+        run = torch.compile(read, backend="eager", fullgraph=True)
+        return int(run(torch.zeros(()))) == 3
+    except Exception:  # of PyTorch's own, which differ among versions
+        return False
+
+
 def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
          mask_function=None, attention_mask=None, use_vmap=False, device="cpu",
          **other):
     """The mask function of register(): a Mask, or where there is no other way a
     tensor bool[B, 1, Sq, Sk]."""
     import torch
-    from transformers import masking_utils
     if isinstance(attention_mask, Mask):
         return attention_mask
     found = {}
-    if not use_vmap and _read(mask_function, found):
+    blind = torch.compiler.is_compiling() and not _transformers["reads"]
+    if not use_vmap and not blind and _read(mask_function, found):
         return _mask(found, batch_size, kv_length, q_offset, kv_offset,
                      attention_mask, device)
-    return masking_utils.sdpa_mask(
+    return _transformers["masks"].sdpa_mask(
         batch_size=batch_size, q_length=q_length, kv_length=kv_length,
         q_offset=q_offset, kv_offset=kv_offset, mask_function=mask_function,
         attention_mask=attention_mask, use_vmap=use_vmap, device=device,
@@ -389,12 +411,15 @@ def attention(module, query, key, value, attention_mask, scaling=None,
 def register(name="attnc"):
     """Makes `name` an attn_implementation of transformers."""
     try:
-        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers import AttentionInterface, \
+            AttentionMaskInterface, masking_utils
     except ImportError as e:
         raise errors.UnsupportedError(
             f"attn.hf needs transformers 5 or later, and PyTorch: {e}"
         ) from None
     import torch
+    if not _transformers:
+        _transformers.update(masks=masking_utils, reads=_traces_closures())
     # What it gives depends on nothing that a trace does not know.
     torch.compiler.assume_constant_result(constant_operator)
     AttentionInterface.register(name, attention)

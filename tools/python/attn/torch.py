@@ -1,8 +1,11 @@
 """PyTorch operators: a program under a name of torch.ops, with a kernel that
 computes shapes only, so that torch.compile and export can trace through it."""
+import functools
+import itertools
 import os
 import re
 import threading
+import weakref
 
 import torch
 
@@ -122,6 +125,17 @@ def _implement(lib, space, op, kernel, fake):
         register_fake(f"{space}::{op}", fake, lib=lib)
     else:
         lib.impl(op, fake, "Meta")
+    _map_calls(lib, space, op)
+
+
+def _map_calls(lib, space, op):
+    register_vmap = getattr(torch.library, "register_vmap", None)
+    if register_vmap:
+        run = getattr(getattr(torch.ops, space), op).default
+        if not any(p.kwarg_only and "Tensor" in str(p.type)
+                   for p in run._schema.arguments):  # PyTorch has none then
+            register_vmap(f"{space}::{op}", functools.partial(_mapped, run),
+                          lib=lib)
 
 
 # ---- derivatives that there are none of
@@ -341,6 +355,7 @@ class _Gradients:
                 else _bare(tuple(made[:len(self.results)]))
 
         lib.impl(self.op, either, "CompositeImplicitAutograd")
+        _map_calls(lib, space, self.op)
 
     def in_order(self, args, named):
         """The program's inputs, of the arguments of op_fwd."""
@@ -401,12 +416,6 @@ class _Gradients:
             given = {n: v for n, v in named.items() if v is not None}
             return list(_apply(Backward, want, tuple(given), *given.values()))
 
-        if hasattr(torch.library, "register_vmap"):
-            def mapped(info, in_dims, *args):
-                return _mapped(own.overload("_bwd"), info, in_dims, args)
-
-            torch.library.register_vmap(f"{self.space}::{self.op}_bwd", mapped,
-                                        lib=self.lib)
         for key in ("AutogradCPU", "AutogradCUDA"):
             self.lib.impl(self.op + "_fwd", forward, key)
             self.lib.impl(self.op + "_bwd", backward, key)
@@ -441,13 +450,23 @@ def _below(run, *args, **named):
         del guard
 
 
-def _mapped(run, info, in_dims, args):
-    """vmap of what returns a list of tensors: one call after the other."""
+def _mapped(run, info, in_dims, *args):
+    """vmap: one call after the other."""
+    for p, d in zip(run._schema.arguments, in_dims):
+        if d is None and p.alias_info is not None and p.alias_info.is_write:
+            raise errors.UnsupportedError(
+                f"vmap of {run._schema.name}: it overwrites '{p.name}', which "
+                "has to be mapped too", p.name)
     made = []
     for i in range(info.batch_size):
         made.append(run(*(a if d is None else a.select(d, i)
                           for a, d in zip(args, in_dims))))
-    return [torch.stack(x) for x in zip(*made)], [0] * len(made[0])
+    if made[0] is None:
+        return None, None
+    if isinstance(made[0], torch.Tensor):
+        return torch.stack(made), 0
+    many = type(made[0])
+    return many(torch.stack(x) for x in zip(*made)), many(0 for _ in made[0])
 
 
 def register(program, name=None):
@@ -512,6 +531,27 @@ def _target_of(device):
     return "cpu,sm_90a" if major == 9 else "cpu,sm_80"
 
 
+_functions = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+
+
+def _constant_name(number, device, grad, types):
+    """The name of a Function's operator, for torch.compile: a number, texts and
+    types are constants to it, and what makes the operator is not traced."""
+    f = _functions[number]
+    program = f.compile(device, grad)
+    if isinstance(program, _choice.Choice):
+        program = program.of_types(dict(types))
+    return f.operator_of(program)._schema.name.partition("::")[2]
+
+
+_constant_name._dynamo_marked_constant = True  # without importing Dynamo
+
+
+_compiling = getattr(getattr(torch, "compiler", None), "is_compiling",
+                     lambda: False)
+
+
 class Function:
     """A program of a file as a function of tensors; made by function()."""
 
@@ -524,6 +564,8 @@ class Function:
         self._lock = threading.Lock()
         self._made = {}  # (target, with gradient) -> Choice or Program
         self._ops = {}   # Program -> operator
+        self._number = next(_numbers)
+        _functions[self._number] = self
 
     def __reduce__(self):
         return Function, (self.path, self.fn, self.dims, self.target,
@@ -568,6 +610,9 @@ class Function:
         if isinstance(program, _choice.Choice):
             with torch.no_grad():
                 program = program.of(*args, **named)
+        return self.operator_of(program)
+
+    def operator_of(self, program):
         op = self._ops.get(program)
         if op is None:
             with self._lock:
@@ -578,7 +623,15 @@ class Function:
         return op
 
     def __call__(self, *args, **named):
-        return self.operator(*args, **named)(*args, **named)
+        if not _compiling():
+            return self.operator(*args, **named)(*args, **named)
+        tensors = [(n, v) for n, v in [*enumerate(args), *named.items()]
+                   if isinstance(v, torch.Tensor)]
+        grad = torch.is_grad_enabled() and any(
+            [v.requires_grad for _, v in tensors])
+        name = _constant_name(self._number, str(tensors[0][1].device), grad,
+                              tuple([(n, str(v.dtype)) for n, v in tensors]))
+        return getattr(torch.ops.attn_function, name).default(*args, **named)
 
 
 def function(path=None, fn=None, *, source=None, dims=None, target=None,
@@ -611,7 +664,9 @@ def context_parallel(op, group=None, plan=None, *, causal=True, queries=None,
 
     op: a program, a function() or an operator of register(). plan: "gather"
     gathers keys and values, "heads" gives each rank the whole sequence of some
-    heads; by default the first that the program can. causal: as shard() was
+    heads; of programs with states "states" composes those of all ranks, "turn"
+    hands them from rank to rank; by default the first that the program can.
+    causal: as shard() was
     called. queries, keys, heads: names of the program's dims where they are not
     Sq and Sk, or S, and H, Hq, Hk, Hv, G. sees: "prefix" or "all", the keys that
     a chunk of queries runs against; by default that is found by comparison with
