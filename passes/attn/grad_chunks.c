@@ -249,23 +249,38 @@ static Gid seen(const Chunks *c, uint32_t i, uint32_t k, Gid v) {
 }
 
 // ---------------------------------------------------------------- borders
+// A walk has few tasks and many chunks. What each row has of decays is made for
+// all chunks before.
+static Gid made_before(const Chunks *c, Gid v, int64_t attr, const char *name) {
+  GradNode made = {.code = GRAD_MADE,
+                   .dtype = DT_F32,
+                   .axes = grad_at(c->g, v)->axes,
+                   .attr = attr,
+                   .hint = name,
+                   .n = 1};
+  return c->rows ? grad_put(c->g, made, &v) : v;
+}
+
 static GradWalk over_borders(const Chunks *c, bool reverse, Gid init) {
   GradWalk w = grad_walk_like(c->w, reverse, init);
   w.axis = c->chunk;
   w.limit = 0;
   w.narrow = DT_BF16;
   grad_walk_put(&w, (GradItem){GI_READ, .x = grad_num(c->g, 1)});
-  if (c->decays) grad_walk_put(&w, (GradItem){GI_DECAY, .x = all_decays(c)});
+  if (!c->decays) return w;
+  Gid all = made_before(c, all_decays(c), 0, "decays");
+  grad_walk_put(&w, (GradItem){GI_DECAY, .x = all});
   return w;
 }
 
 // A write of x e^T by the steps along `local`: all factors are x's.
-static void put_write(const Chunks *c, GradWalk *w, Scaled x, Scaled e, Gid f,
-                      uint32_t local) {
+static Gid put_write(const Chunks *c, GradWalk *w, Scaled x, Scaled e, Gid f,
+                     uint32_t local) {
   Grad *g = c->g;
   f = grad_chunk_product(g, grad_chunk_product(g, f, x.f), e.f);
-  grad_walk_put(w, (GradItem){GI_WRITE, grad_chunk_product(g, x.v, f), e.v, 0,
-                              grad_bit(local)});
+  Gid v = made_before(c, grad_chunk_product(g, x.v, f), GRAD_NARROW, "scaled");
+  grad_walk_put(w, (GradItem){GI_WRITE, v, e.v, 0, grad_bit(local)});
+  return c->rows && !e.f ? v : 0;
 }
 
 static Gid border(const Chunks *c, GradWalk *w) {
@@ -277,7 +292,8 @@ static void walk_states(Chunks *c) {
   GradWalk w = over_borders(c, c->w->reverse, c->w->init);
   for (uint32_t k = 0; k < c->w->n; k++)
     if (c->b[k].v)
-      put_write(c, &w, c->b[k], c->e[k], behind(c, c->write), c->write);
+      c->scaled[k] =
+          put_write(c, &w, c->b[k], c->e[k], behind(c, c->write), c->write);
   c->state = border(c, &w);
 }
 

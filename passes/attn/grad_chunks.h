@@ -23,6 +23,7 @@ typedef struct Chunks {
   Scaled x[MAX_ITEMS], y[MAX_ITEMS];                   // by read
   Scaled b[MAX_ITEMS], e[MAX_ITEMS];                   // by write
   Gid from_state[MAX_ITEMS];  // by item: the first term
+  Gid scaled[MAX_ITEMS];      // by write: its vector at the chunk's end, made
 } Chunks;
 
 // A value with a point for each step of a chunk, in the order of their stores.

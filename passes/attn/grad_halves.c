@@ -329,34 +329,53 @@ static void add_borders(Halves *x) {
 }
 
 // ---------------------------------------------------------------- written
-static Gid of_written(const Halves *x, uint32_t k) {
+// x_i . b_k of those along `write` and `use`, with the decays between.
+static Gid paths(const Halves *x, Pair p) {
   Grad *g = x->g;
   const Chunks *c = x->c;
+  Scaled b = write_vector(x, p.k, c->use), q = read_vector(x, p.i, c->write);
+  bool early = is_early(x, p.i);
+  Gid all = 0;
+  for (Half h = COST_GRAD_CHUNK / 2; h; h /= 2) {
+    Gid both = grad_2(g, OP_MUL, scaled(x, b, c->use, h, early),
+                      scaled(x, q, c->write, h, early));
+    Gid t = grad_sum_all(g, both, c->w->row);
+    t = grad_or_0(g, is_pair(c, c->write, c->use, h), t);
+    all = grad_chunk_plus(g, all, t);
+  }
+  if (p.k < p.i) {
+    Gid same = grad_chunk_dot(c, b.v, q.v, c->w->row);
+    all = grad_chunk_plus(g, all, grad_or_0(g, same_step(x), same));
+  }
+  return grad_chunk_product(g, grad_chunk_product(g, all, q.f), b.f);
+}
+
+// Of the cotangent behind the chunk, by what the walk of the states writes.
+static Gid of_cotangent(const Halves *x, uint32_t k) {
+  Grad *g = x->g;
+  const Chunks *c = x->c;
+  if (c->scaled[k]) {
+    Gid v = grad_moved(g, c->scaled[k], c->write, grad_chunk_at(c, c->use));
+    return grad_chunk_dot(c, v, c->cotangent, c->w->row);
+  }
   Scaled b = write_vector(x, k, c->use);
   Gid v = grad_2(g, OP_MUL, grad_chunk_as(g, DT_F32, b.v),
                  grad_halves_behind(c, c->use));
-  v = grad_chunk_product(g, grad_chunk_dot(c, v, c->cotangent, c->w->row), b.f);
+  v = grad_chunk_dot(c, v, c->cotangent, c->w->row);
+  return grad_chunk_product(g, v, b.f);
+}
+
+static Gid of_written(const Halves *x, uint32_t k) {
+  Grad *g = x->g;
+  const Chunks *c = x->c;
+  Gid v = 0;
   for (uint32_t i = 0; i < c->w->n; i++) {
     if (!reads(x, i)) continue;
-    Scaled q = read_vector(x, i, c->write), y = cotangent(x, i, c->write);
-    bool early = is_early(x, i);
-    Gid p = 0;
-    if (k < i)
-      p = grad_or_0(g, same_step(x), grad_chunk_dot(c, b.v, q.v, c->w->row));
-    for (Half h = COST_GRAD_CHUNK / 2; h; h /= 2) {
-      Gid t = grad_sum_all(g,
-                           grad_2(g, OP_MUL, scaled(x, b, c->use, h, early),
-                                  scaled(x, q, c->write, h, early)),
-                           c->w->row);
-      t = grad_or_0(g, is_pair(c, c->write, c->use, h), t);
-      p = grad_chunk_plus(g, p, t);
-    }
-    Gid f = grad_chunk_product(g, grad_chunk_product(g, q.f, b.f), y.f);
-    v = grad_chunk_plus(g, v,
-                        grad_chunk_dot(c, y.v, grad_chunk_product(g, p, f),
-                                       grad_bit(c->write)));
+    Scaled y = cotangent(x, i, c->write);
+    Gid p = grad_chunk_product(g, paths(x, (Pair){i, k}), y.f);
+    v = grad_chunk_plus(g, v, grad_chunk_dot(c, y.v, p, grad_bit(c->write)));
   }
-  return v;
+  return grad_chunk_plus(g, v, of_cotangent(x, k));
 }
 
 // ---------------------------------------------------------------- all

@@ -11,13 +11,15 @@
 // few instructions: kept from one product to the next they take more registers
 // than a thread has. So behind each product what is made of reads of shared
 // tiles and of coordinates, element by element, is made once more. Numbers tell
-// coordinates apart, so that none are merged. Where more lives at once than a
+// coordinates apart, so that none are merged. Operands of 16 bits that many
+// products need wait in shared memory too. Where more lives at once than a
 // thread has registers. Level frag; sm_90a, programs without steps whose tasks
 // have no loop. Needs: lower_gpu; runs before async_mma. Tests:
 // test/passes/reread.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/support/cost.h"
+#include "passes/gpu/gpu.h"
 #include "passes/pass.h"
 
 enum { MAX_DEPTH = 24 };
@@ -29,6 +31,7 @@ typedef struct Reread {
   Vec(Value) all;  // that `now` has
   uint32_t n;      // values that these know
   int64_t number;
+  bool early;  // constants too: they may stand behind
   Arena *arena;
 } Reread;
 
@@ -99,7 +102,7 @@ static Value copied(Reread *r, Op *at, Value v) {
   if (v >= r->n || !r->again[v]) return v;
   if (r->now[v]) return r->now[v];
   const Op *op = ir_def(f, v);
-  if (op->code == OP_CONST) return v;
+  if (op->code == OP_CONST && !r->early) return v;
   Builder b = {.fn = f, .region = at->parent, .before = at, .span = at->span};
   Value args[8];
   IrAttr attrs[2];
@@ -129,36 +132,89 @@ static void region(Reread *r, Region *body) {
   }
 }
 
+// ---------------------------------------------------------------- operands
+static bool is_operand(const Func *f, const Op *op) {
+  if (op->code != OP_CAST || op->nres != 1) return false;
+  const Type *t = ir_type(f, op->res[0]);
+  return t->kind == TK_FRAG && t->slice == SLICE_NONE && t->layout == LY_ACC &&
+         !t->partial && dtype_size(t->dtype) == 2;
+}
+
+// Is v needed behind as many products?
+static bool is_kept_long(const Op *op, Value v) {
+  uint32_t products = 0;
+  while ((op = op->next)) {
+    products += is_product(op);
+    if (products >= COST_REREAD_PRODUCTS && ir_mentions(op, v)) return true;
+  }
+  return false;
+}
+
+// Such an operand is put in shared memory, and read there.
+static void stow_operands(Func *f, Region *r, const bool *again) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      stow_operands(f, op->regions[i], again);
+    if (!is_operand(f, op) || again[op->res[0]] ||
+        !is_kept_long(op, op->res[0]))
+      continue;
+    const Type t = *ir_type(f, op->res[0]);
+    const Type s = lower_smem_type(t.dtype, t.ext[0], t.ext[1]);
+    Builder b = {.fn = f, .region = r, .before = next, .span = op->span};
+    Op *put = ir_op(&b, OP_SPUT, op->res, 1, NULL, 0, &s, 1, 0);
+    Op *got = ir_op(&b, OP_SLOAD, put->res, 1, NULL, 0, &t, 1, 0);
+    ir_replace_from(next, op->res[0], got->res[0]);
+  }
+}
+
 // ---------------------------------------------------------------- sums
 static bool is_sum(const Func *f, const Op *op) {
-  if (op->code != OP_ADD && op->code != OP_SUB) return false;
+  if (op->code != OP_ADD && op->code != OP_SUB && op->code != OP_SELECT)
+    return false;
   const Type *t = ir_type(f, op->res[0]);
   return t->kind == TK_FRAG && t->slice == SLICE_NONE;
 }
 
-static bool is_last_use(const Op *op, Value v) {
-  return !ir_first_use((Op *)op->next, v);
+static bool is_kept(const Reread *r, Value v) {
+  return v >= r->n || !r->again[v];
 }
 
-// Behind the last of its operands; NULL: they are not all made here.
-static Op *behind_operands(const Func *f, const Op *op) {
+// Does op alone need an operand that is no mask, from `at` on?
+static bool ends_one(const Reread *r, Op *at, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_kept(r, op->args[i]) && ir_first_use(at, op->args[i]) == op &&
+        !ir_first_use(op->next, op->args[i]))
+      return true;
+  return false;
+}
+
+// Behind the last of these operands; NULL: they are not made here.
+static Op *behind_operands(const Reread *r, const Op *op) {
   for (Op *at = op->prev; at; at = at->prev)
     for (uint32_t i = 0; i < op->nargs; i++)
-      if (ir_def(f, op->args[i]) == at) return at->next;
+      if (is_kept(r, op->args[i]) && ir_def(r->f, op->args[i]) == at)
+        return at->next;
   return NULL;
 }
 
-// A sum takes the place of a term that nothing else needs: it is taken as soon
-// as its terms are there.
-static void sums_early(const Func *f, Region *r) {
-  for (Op *op = r->first, *next; op; op = next) {
+// A sum, or what a mask leaves of a product, takes the place of a term that
+// nothing else needs: it is made as soon as its terms are there.
+static void sums_early(Reread *r, Region *body) {
+  for (Op *op = body->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) sums_early(f, op->regions[i]);
-    if (!is_sum(f, op) ||
-        (!is_last_use(op, op->args[0]) && !is_last_use(op, op->args[1])))
-      continue;
-    Op *at = behind_operands(f, op);
-    if (at && at != op) ir_move_before(op, at);
+    for (uint32_t i = 0; i < op->nregions; i++) sums_early(r, op->regions[i]);
+    bool own = op->nres == 1 && r->again[op->res[0]];
+    if (own || !is_sum(r->f, op)) continue;
+    Op *at = behind_operands(r, op);
+    if (!at || at == op || !ends_one(r, at, op)) continue;
+    r->early = true;
+    for (uint32_t i = 0; i < op->nargs; i++)
+      op->args[i] = copied(r, at, op->args[i]);
+    ir_move_before(op, at);
+    forget(r);
+    r->early = false;
+    r->number++;
   }
 }
 
@@ -175,16 +231,23 @@ static bool is_crowded(Func *f, Arena *a) {
   return loops <= 1 && ir_pressure(f, a).regs > COST_REREAD_PRESS;
 }
 
+static Reread known(Func *f, Arena *a) {
+  Reread r = {.f = f, .arena = a, .n = f->values.n, .number = 1};
+  r.again = NEWN(a, bool, r.n);
+  r.now = NEWN(a, Value, r.n);
+  find(&r, f->body);
+  return r;
+}
+
 bool pass_reread(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (!is_crowded(f, &cx->scratch)) continue;
-    Reread r = {.f = f, .arena = &cx->scratch, .n = f->values.n, .number = 1};
-    r.again = NEWN(r.arena, bool, r.n);
-    r.now = NEWN(r.arena, Value, r.n);
-    sums_early(f, f->body);
-    find(&r, f->body);
+    Reread r = known(f, &cx->scratch);
+    stow_operands(f, f->body, r.again);
+    r = known(f, &cx->scratch);
+    sums_early(&r, f->body);
     region(&r, f->body);
   }
   return true;
