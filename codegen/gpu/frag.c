@@ -296,6 +296,8 @@ static Frag coordinates(Gpu *n, const Op *op, bool again) {
   V part =
       op->code == OP_COORD_REG ? gpu_i32(n, 0) : share_of(n, &r.map, axis, id);
   if (again) part = n->vendor->anew(n, part);
+  if (ir_attr_i(op, AT_ANEW, 0) && n->vendor->found)
+    part = n->vendor->found(n, part);
   for (uint32_t i = 0; i < r.n; i++) {
     uint32_t reg = op->code == OP_COORD_THREAD ? 0 : reg_part(&r.map, axis, i);
     r.w[i] = gpu_add(n, part, gpu_i32(n, reg));

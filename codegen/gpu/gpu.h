@@ -146,6 +146,7 @@ struct GpuVendor {
   // x >> by, made as it stands here; x of a lane that is not known before; the
   // lanes where x holds; that byte of lo and, above it, of hi, zeros above.
   V (*shifted)(Gpu *n, V x, uint32_t by);
+  V (*found)(Gpu *n, V x);    // x, of which compilers know nothing; or NULL
   V (*thread_again)(Gpu *n);  // its number, read again; or NULL
   V (*cta_again)(Gpu *n);     // and the CTA's
   V (*lane_of)(Gpu *n, V x, V lane);

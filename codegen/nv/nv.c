@@ -470,6 +470,10 @@ static V anew(Gpu *n, V x) {
                       wide ? "=l,l" : "=r,r", &x, 1);
 }
 
+static V found(Gpu *n, V x) {
+  return gpu_asm(n, gpu_i32t(n), "mov.b32 $0, $1;", "=r,r", &x, 1);
+}
+
 static V thread_again(Gpu *n) {
   return gpu_asm(n, gpu_i32t(n), "mov.u32 $0, %tid.x;", "=r", NULL, 0);
 }
@@ -522,6 +526,7 @@ const GpuVendor nv_vendor = {
     .load_tile = nv_load_a,
     .anew = anew,
     .hold = hold,
+    .found = found,
     .thread_again = thread_again,
     .cta_again = cta_again,
     .mma = nv_mma_sync,

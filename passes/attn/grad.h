@@ -32,6 +32,9 @@ enum {
 #define GRAD_MADE OP_ASSUME
 enum { GRAD_NARROW = -1 };  // in place of a view: its vectors have 16 bits
 
+// Operands that are made in this order.
+#define GRAD_LIST OP_FOR
+
 // Attribute of a running sum (OP_SCAN), which kernels of its own make too.
 enum { GRAD_SCAN_SUFFIX = 1, GRAD_SCAN_EXCLUSIVE = 2 };
 
@@ -243,6 +246,7 @@ Gid grad_sum_all(Grad *g, Gid x, uint64_t over);
 Gid grad_or_0(Grad *g, Gid c, Gid x);
 // x, made by a kernel of its own, at these axes.
 Gid grad_made(Grad *g, Gid x, uint64_t axes, const char *name);
+Gid grad_list(Grad *g, const Gid *args, uint32_t n);
 Gid grad_load(Grad *g, uint32_t tensor, const Gid *index, uint32_t n);
 // select(c, x, y), one of which is 0: what flows to a side of a select.
 Gid grad_path(Grad *g, Gid c, Gid x, Gid y);

@@ -22,30 +22,10 @@
 // vectors that are too long for one kernel each gradient has its own, which
 // pass split_vec cuts into parts; U, V and the sum of S D are made of parts of
 // rows.
-#include "passes/attn/grad_walk.h"
+#include "passes/attn/grad_chunks.h"
 #include "passes/support/cost.h"
 
 #include <math.h>
-
-// f v: a vector along the rows or columns, and what has neither; f: 0 is 1.
-typedef struct Scaled {
-  Gid v, f;
-} Scaled;
-
-typedef struct Chunks {
-  Grad *g;
-  GradAdjoint *a;
-  const GradWalk *w;
-  bool decays, erases;
-  bool apart;                           // a kernel for each gradient
-  uint32_t decay;                       // the item
-  uint32_t chunk, at, use, write, sum;  // axes: of chunks; of steps in one
-  uint32_t read_part, write_part, in_part, all_parts;  // of rows
-  Gid state, cotangent;                                // S, D
-  Scaled x[MAX_ITEMS], y[MAX_ITEMS];                   // by read
-  Scaled b[MAX_ITEMS], e[MAX_ITEMS];                   // by write
-  Gid from_state[MAX_ITEMS];  // by item: the first term
-} Chunks;
 
 // ---------------------------------------------------------------- what fits
 static int64_t elements(const Grad *g, uint64_t axes) {
@@ -79,6 +59,14 @@ static bool have_room(const Grad *g, const GradWalk *w) {
          all <= COST_GRAD_CHUNK_BOTH;
 }
 
+// A decay for each row: of short vectors that are not erased, whose norms would
+// need all rows at once.
+static bool fit_halves(const GradAdjoint *a) {
+  for (uint32_t i = 0; i < a->w->n; i++)
+    if (a->eraser[i]) return false;
+  return !are_long(a->g, a->w) && a->w->n - 1 <= COST_GRAD_ROWS_ITEMS;
+}
+
 bool grad_chunks_fit(const GradAdjoint *a) {
   const Grad *g = a->g;
   const GradWalk *w = a->w;
@@ -92,29 +80,30 @@ bool grad_chunks_fit(const GradAdjoint *a) {
   for (uint32_t i = 0; i < w->n; i++) {
     if (w->item[i].kind != GI_DECAY) continue;
     decays++;
-    if (grad_at(g, w->item[i].x)->axes & (w->row | w->col)) return false;
+    uint64_t axes = grad_at(g, w->item[i].x)->axes;
+    if ((axes & w->col) || ((axes & w->row) && !fit_halves(a))) return false;
   }
   return decays <= 1;
 }
 
 // ---------------------------------------------------------------- steps
-static Gid at(const Chunks *c, uint32_t axis) {
+Gid grad_chunk_at(const Chunks *c, uint32_t axis) {
   return grad_index(c->g, axis);
 }
 
-static Gid product(Grad *g, Gid v, Gid w) {
+Gid grad_chunk_product(Grad *g, Gid v, Gid w) {
   return v && w ? grad_2(g, OP_MUL, v, w) : v + w;
 }
 
-static Gid plus(Grad *g, Gid v, Gid w) {
+Gid grad_chunk_plus(Grad *g, Gid v, Gid w) {
   return v && w ? grad_2(g, OP_ADD, v, w) : v + w;
 }
 
 static Gid step_at(const Chunks *c, uint32_t local) {
   Grad *g = c->g;
   Gid size = grad_int(g, COST_GRAD_CHUNK);
-  return grad_2(g, OP_ADD, grad_2(g, OP_MUL, at(c, c->chunk), size),
-                at(c, local));
+  return grad_2(g, OP_ADD, grad_2(g, OP_MUL, grad_chunk_at(c, c->chunk), size),
+                grad_chunk_at(c, local));
 }
 
 static Gid is_step(const Chunks *c, uint32_t local) {
@@ -122,30 +111,30 @@ static Gid is_step(const Chunks *c, uint32_t local) {
   return grad_2(c->g, OP_LT, step_at(c, local), end);
 }
 
-static Gid as_type(Grad *g, DType t, Gid v) {
+Gid grad_chunk_as(Grad *g, DType t, Gid v) {
   GradNode n = {.code = OP_CAST, .dtype = t, .n = 1};
   n.axes = grad_at(g, v)->axes;
   return grad_at(g, v)->dtype == t ? v : grad_put(g, n, &v);
 }
 
-static Gid narrowed(Grad *g, Gid v) {
+Gid grad_chunk_narrowed(Grad *g, Gid v) {
   const GradNode *n = grad_at(g, v);
   if (n->code == OP_CAST && grad_at(g, n->arg[0])->dtype == DT_BF16)
     return n->arg[0];
-  return as_type(g, DT_BF16, v);
+  return grad_chunk_as(g, DT_BF16, v);
 }
 
 Gid grad_masked(Grad *g, Gid v, uint32_t local, Gid in) {
   GradNode n = *grad_at(g, v);
   if (!(n.axes & grad_bit(local))) return v;
   if (n.code == OP_LOAD && n.dtype == DT_BF16) {
-    Gid zero = narrowed(g, grad_num(g, 0));
+    Gid zero = grad_chunk_narrowed(g, grad_num(g, 0));
     Gid args[3] = {in, v, zero};
     n = (GradNode){.code = OP_SELECT, .dtype = DT_BF16, .axes = n.axes, .n = 3};
     return grad_put(g, n, args);
   }
   if (n.code == OP_CAST)
-    return as_type(g, n.dtype, grad_masked(g, n.arg[0], local, in));
+    return grad_chunk_as(g, n.dtype, grad_masked(g, n.arg[0], local, in));
   bool sum = n.code == OP_ADD || n.code == OP_SUB, turned = n.code == OP_NEG;
   if (!sum && !turned && n.code != OP_MUL) return grad_or_0(g, in, v);
   Gid first = grad_masked(g, n.arg[0], local, in);
@@ -166,14 +155,15 @@ static Gid moved(const Chunks *c, Gid v, uint32_t local) {
 static void take_apart(const Chunks *c, Gid x, Scaled *s) {
   Grad *g = c->g;
   const GradNode n = *grad_at(g, x);
-  if (!(n.axes & (c->w->row | c->w->col))) s->f = product(g, s->f, x);
+  if (!(n.axes & (c->w->row | c->w->col)))
+    s->f = grad_chunk_product(g, s->f, x);
   else if (n.code == OP_MUL) {
     take_apart(c, n.arg[0], s);
     take_apart(c, n.arg[1], s);
   } else if (n.code == OP_NEG) {
     take_apart(c, n.arg[0], s);
-    s->f = product(g, s->f, grad_num(g, -1));
-  } else s->v = product(g, s->v, x);
+    s->f = grad_chunk_product(g, s->f, grad_num(g, -1));
+  } else s->v = grad_chunk_product(g, s->v, x);
 }
 
 // v at the steps of a chunk.
@@ -187,12 +177,12 @@ static Scaled vector(const Chunks *c, Gid v, uint32_t local) {
   return s;
 }
 
-// What is read or written: nothing where there is no step, also if it is the
-// same at all of them.
-static Scaled ending(const Chunks *c, Gid v, uint32_t local) {
+// An end: nothing where there is no step, also of what is the same at all of
+// them.
+Scaled grad_chunk_vector(const Chunks *c, Gid v, uint32_t local, bool ends) {
   Scaled s = vector(c, v, local);
   Grad *g = c->g;
-  if (!s.v) return s;
+  if (!s.v || !ends) return s;
   uint64_t axes = grad_at(g, s.v)->axes | (s.f ? grad_at(g, s.f)->axes : 0);
   if (axes & grad_bit(local)) return s;
   s.f = grad_or_0(g, is_step(c, local), s.f ? s.f : grad_num(g, 1));
@@ -200,7 +190,7 @@ static Scaled ending(const Chunks *c, Gid v, uint32_t local) {
 }
 
 // ---------------------------------------------------------------- decays
-static Gid own_decay(const Chunks *c, uint32_t local) {
+Gid grad_chunk_decay(const Chunks *c, uint32_t local) {
   Grad *g = c->g;
   Gid d = grad_moved(g, c->w->item[c->decay].x, c->w->axis, step_at(c, local));
   d = grad_2(g, OP_MAX, d, grad_num(g, -COST_GRAD_LEAST_STEP));
@@ -208,71 +198,89 @@ static Gid own_decay(const Chunks *c, uint32_t local) {
 }
 
 // Is step i in front of k, in the order of the walk?
-static Gid is_before(const Chunks *c, uint32_t i, uint32_t k) {
+Gid grad_chunk_before(const Chunks *c, uint32_t i, uint32_t k) {
   bool back = c->w->reverse;
-  return grad_2(c->g, OP_LT, at(c, back ? k : i), at(c, back ? i : k));
+  return grad_2(c->g, OP_LT, grad_chunk_at(c, back ? k : i),
+                grad_chunk_at(c, back ? i : k));
 }
 
 static Gid all_decays(const Chunks *c) {
-  return grad_sum_all(c->g, own_decay(c, c->sum), grad_bit(c->sum));
+  return grad_sum_all(c->g, grad_chunk_decay(c, c->sum), grad_bit(c->sum));
 }
 
 // The decays of the chunk up to step `local`, or those in front of its own.
 static Gid upto(const Chunks *c, uint32_t local, bool before) {
   Grad *g = c->g;
-  Gid in = before ? is_before(c, c->sum, local)
-                  : grad_1(g, OP_NOT, is_before(c, local, c->sum));
+  Gid in = before ? grad_chunk_before(c, c->sum, local)
+                  : grad_1(g, OP_NOT, grad_chunk_before(c, local, c->sum));
   Gid one = grad_or_0(g, in, grad_num(g, 1));
-  return grad_sum_all(g, grad_2(g, OP_MUL, one, own_decay(c, c->sum)),
+  return grad_sum_all(g, grad_2(g, OP_MUL, one, grad_chunk_decay(c, c->sum)),
                       grad_bit(c->sum));
 }
 
 // As factors; 0: 1.
 static Gid decayed(const Chunks *c, uint32_t local, bool before) {
+  if (c->rows) return grad_halves_upto(c, local, before);
   return c->decays ? grad_1(c->g, OP_EXP2, upto(c, local, before)) : 0;
 }
 
 static Gid behind(const Chunks *c, uint32_t local) {
   if (!c->decays) return 0;
+  if (c->rows) return grad_halves_behind(c, local);
   Gid rest = grad_2(c->g, OP_SUB, all_decays(c), upto(c, local, false));
   return grad_1(c->g, OP_EXP2, rest);
 }
 
 // Does item i read what is in front of the step's decay?
-static bool is_early(const Chunks *c, uint32_t i) {
+bool grad_chunk_early(const Chunks *c, uint32_t i) {
   return c->decays && i < c->decay;
 }
 
 // v where read i sees write k, times the decays in between; else 0.
 static Gid seen(const Chunks *c, uint32_t i, uint32_t k, Gid v) {
   Grad *g = c->g;
-  Gid sees = k < i ? grad_1(g, OP_NOT, is_before(c, c->use, c->write))
-                   : is_before(c, c->write, c->use);
+  Gid sees = k < i ? grad_1(g, OP_NOT, grad_chunk_before(c, c->use, c->write))
+                   : grad_chunk_before(c, c->write, c->use);
   if (!c->decays) return grad_or_0(g, sees, v);
-  Gid d = grad_2(g, OP_SUB, upto(c, c->use, is_early(c, i)),
+  Gid d = grad_2(g, OP_SUB, upto(c, c->use, grad_chunk_early(c, i)),
                  upto(c, c->write, false));
   d = grad_3(g, OP_SELECT, sees, d, grad_num(g, -INFINITY));
   return grad_2(g, OP_MUL, v, grad_1(g, OP_EXP2, d));
 }
 
 // ---------------------------------------------------------------- borders
+// A walk has few tasks and many chunks. What each row has of decays is made for
+// all chunks before.
+static Gid made_before(const Chunks *c, Gid v, int64_t attr, const char *name) {
+  GradNode made = {.code = GRAD_MADE,
+                   .dtype = DT_F32,
+                   .axes = grad_at(c->g, v)->axes,
+                   .attr = attr,
+                   .hint = name,
+                   .n = 1};
+  return c->rows ? grad_put(c->g, made, &v) : v;
+}
+
 static GradWalk over_borders(const Chunks *c, bool reverse, Gid init) {
   GradWalk w = grad_walk_like(c->w, reverse, init);
   w.axis = c->chunk;
   w.limit = 0;
   w.narrow = DT_BF16;
   grad_walk_put(&w, (GradItem){GI_READ, .x = grad_num(c->g, 1)});
-  if (c->decays) grad_walk_put(&w, (GradItem){GI_DECAY, .x = all_decays(c)});
+  if (!c->decays) return w;
+  Gid all = made_before(c, all_decays(c), 0, "decays");
+  grad_walk_put(&w, (GradItem){GI_DECAY, .x = all});
   return w;
 }
 
 // A write of x e^T by the steps along `local`: all factors are x's.
-static void put_write(const Chunks *c, GradWalk *w, Scaled x, Scaled e, Gid f,
-                      uint32_t local) {
+static Gid put_write(const Chunks *c, GradWalk *w, Scaled x, Scaled e, Gid f,
+                     uint32_t local) {
   Grad *g = c->g;
-  f = product(g, product(g, f, x.f), e.f);
-  grad_walk_put(w, (GradItem){GI_WRITE, product(g, x.v, f), e.v, 0,
-                              grad_bit(local)});
+  f = grad_chunk_product(g, grad_chunk_product(g, f, x.f), e.f);
+  Gid v = made_before(c, grad_chunk_product(g, x.v, f), GRAD_NARROW, "scaled");
+  grad_walk_put(w, (GradItem){GI_WRITE, v, e.v, 0, grad_bit(local)});
+  return c->rows && !e.f ? v : 0;
 }
 
 static Gid border(const Chunks *c, GradWalk *w) {
@@ -284,7 +292,8 @@ static void walk_states(Chunks *c) {
   GradWalk w = over_borders(c, c->w->reverse, c->w->init);
   for (uint32_t k = 0; k < c->w->n; k++)
     if (c->b[k].v)
-      put_write(c, &w, c->b[k], c->e[k], behind(c, c->write), c->write);
+      c->scaled[k] =
+          put_write(c, &w, c->b[k], c->e[k], behind(c, c->write), c->write);
   c->state = border(c, &w);
 }
 
@@ -293,8 +302,8 @@ static void walk_cotangents(Chunks *c) {
   GradWalk w = over_borders(c, !c->w->reverse, g->adjoint[c->w->result[0]]);
   for (uint32_t i = 0; i < c->w->n; i++)
     if (c->y[i].v)
-      put_write(c, &w, c->x[i], c->y[i], decayed(c, c->use, is_early(c, i)),
-                c->use);
+      put_write(c, &w, c->x[i], c->y[i],
+                decayed(c, c->use, grad_chunk_early(c, i)), c->use);
   c->cotangent = border(c, &w);
   if (c->erases || !g->active[c->w->init]) return;
   GradNode last = {.code = GRAD_RESULT,
@@ -306,57 +315,72 @@ static void walk_cotangents(Chunks *c) {
 }
 
 // ---------------------------------------------------------------- products
-static Gid dot(const Chunks *c, Gid v, Gid w, uint64_t over) {
+Gid grad_chunk_dot(const Chunks *c, Gid v, Gid w, uint64_t over) {
   Grad *g = c->g;
-  return grad_sum_all(g, product(g, narrowed(g, v), narrowed(g, w)), over);
+  return grad_sum_all(g,
+                      grad_chunk_product(g, grad_chunk_narrowed(g, v),
+                                         grad_chunk_narrowed(g, w)),
+                      over);
 }
 
 // A tile {use, write}, times a vector along one of them.
 static Gid times(const Chunks *c, Gid tile, Scaled x, uint32_t over) {
-  return dot(c, product(c->g, tile, x.f), x.v, grad_bit(over));
+  return grad_chunk_dot(c, grad_chunk_product(c->g, tile, x.f), x.v,
+                        grad_bit(over));
 }
 
 // y_i . e_k, where it is seen.
 static Gid tile(const Chunks *c, uint32_t i, uint32_t k) {
-  Gid v = dot(c, c->y[i].v, c->e[k].v, c->w->col);
-  v = product(c->g, product(c->g, v, c->y[i].f), c->e[k].f);
+  Gid v = grad_chunk_dot(c, c->y[i].v, c->e[k].v, c->w->col);
+  v = grad_chunk_product(c->g, grad_chunk_product(c->g, v, c->y[i].f),
+                         c->e[k].f);
   return seen(c, i, k, v);
 }
 
 // x_i . b_k
 static Gid paths(const Chunks *c, uint32_t i, uint32_t k) {
-  Gid v = dot(c, c->x[i].v, c->b[k].v, c->w->row);
-  return product(c->g, product(c->g, v, c->x[i].f), c->b[k].f);
+  Gid v = grad_chunk_dot(c, c->x[i].v, c->b[k].v, c->w->row);
+  return grad_chunk_product(c->g, grad_chunk_product(c->g, v, c->x[i].f),
+                            c->b[k].f);
 }
 
 static Gid of_read(Chunks *c, uint32_t i) {
   Grad *g = c->g;
-  Gid v = dot(c, c->y[i].v, c->state, c->w->col);
-  v = product(g, v, product(g, c->y[i].f, decayed(c, c->use, is_early(c, i))));
+  Gid v = grad_chunk_dot(c, c->y[i].v, c->state, c->w->col);
+  v = grad_chunk_product(g, v,
+                         grad_chunk_product(g, c->y[i].f,
+                                            decayed(c, c->use,
+                                                    grad_chunk_early(c, i))));
   c->from_state[i] = v;
   for (uint32_t k = 0; k < c->w->n; k++)
-    if (c->b[k].v) v = plus(g, v, times(c, tile(c, i, k), c->b[k], c->write));
+    if (c->b[k].v)
+      v = grad_chunk_plus(g, v, times(c, tile(c, i, k), c->b[k], c->write));
   return v;
 }
 
 static Gid of_write(Chunks *c, uint32_t k) {
   Grad *g = c->g;
-  Gid v = dot(c, c->e[k].v, c->cotangent, c->w->col);
-  v = product(g, v, product(g, c->e[k].f, behind(c, c->write)));
+  Gid v = grad_chunk_dot(c, c->e[k].v, c->cotangent, c->w->col);
+  v = grad_chunk_product(g, v,
+                         grad_chunk_product(g, c->e[k].f, behind(c, c->write)));
   c->from_state[k] = v;
   for (uint32_t i = 0; i < c->w->n; i++)
-    if (c->y[i].v) v = plus(g, v, times(c, tile(c, i, k), c->x[i], c->use));
+    if (c->y[i].v)
+      v = grad_chunk_plus(g, v, times(c, tile(c, i, k), c->x[i], c->use));
   return v;
 }
 
 // The gradient of what write k writes.
 static Gid of_written(Chunks *c, uint32_t k) {
   Grad *g = c->g;
-  Gid v = dot(c, c->b[k].v, c->cotangent, c->w->row);
-  v = product(g, v, product(g, c->b[k].f, behind(c, c->write)));
+  Gid v = grad_chunk_dot(c, c->b[k].v, c->cotangent, c->w->row);
+  v = grad_chunk_product(g, v,
+                         grad_chunk_product(g, c->b[k].f, behind(c, c->write)));
   for (uint32_t i = 0; i < c->w->n; i++)
     if (c->y[i].v)
-      v = plus(g, v, times(c, seen(c, i, k, paths(c, i, k)), c->y[i], c->use));
+      v = grad_chunk_plus(g, v,
+                          times(c, seen(c, i, k, paths(c, i, k)), c->y[i],
+                                c->use));
   return v;
 }
 
@@ -366,11 +390,13 @@ static Gid by_parts(const Chunks *c, Gid v, uint32_t part) {
   Grad *g = c->g;
   uint32_t row = 0;
   while (!(c->w->row & grad_bit(row))) row++;
-  Gid first = grad_2(g, OP_MUL, at(c, part), grad_int(g, COST_GRAD_CHUNK));
-  v = grad_moved(g, v, row, grad_2(g, OP_ADD, first, at(c, c->in_part)));
+  Gid first =
+      grad_2(g, OP_MUL, grad_chunk_at(c, part), grad_int(g, COST_GRAD_CHUNK));
+  v = grad_moved(g, v, row,
+                 grad_2(g, OP_ADD, first, grad_chunk_at(c, c->in_part)));
   v = grad_sum_all(g, v, grad_bit(c->in_part));
   v = grad_made(g, v, grad_at(g, v)->axes, "part");
-  v = grad_moved(g, v, part, at(c, c->all_parts));
+  v = grad_moved(g, v, part, grad_chunk_at(c, c->all_parts));
   return grad_sum_all(g, v, grad_bit(c->all_parts));
 }
 
@@ -380,23 +406,27 @@ static Gid sum_of_rows(const Chunks *c, Gid v, uint32_t part) {
 
 static Gid along_rows(const Chunks *c, Scaled x, Gid v, uint32_t part) {
   Grad *g = c->g;
-  Gid y = as_type(g, DT_F32, x.v);
-  return product(g, sum_of_rows(c, grad_2(g, OP_MUL, y, v), part), x.f);
+  Gid y = grad_chunk_as(g, DT_F32, x.v);
+  return grad_chunk_product(g, sum_of_rows(c, grad_2(g, OP_MUL, y, v), part),
+                            x.f);
 }
 
 // What flows over the decay of a step to read i.
 static Gid to_read(const Chunks *c, uint32_t i) {
   Grad *g = c->g;
-  Gid early = is_before(c, c->at, c->use);
-  Gid is_behind =
-      is_early(c, i) ? early : grad_1(g, OP_NOT, is_before(c, c->use, c->at));
-  Gid before = grad_or_0(g, is_before(c, c->write, c->at), grad_num(g, 1));
+  Gid early = grad_chunk_before(c, c->at, c->use);
+  Gid is_behind = grad_chunk_early(c, i)
+                      ? early
+                      : grad_1(g, OP_NOT, grad_chunk_before(c, c->use, c->at));
+  Gid before =
+      grad_or_0(g, grad_chunk_before(c, c->write, c->at), grad_num(g, 1));
   Gid all = along_rows(c, c->x[i], c->from_state[i], c->read_part);
   for (uint32_t k = 0; k < c->w->n; k++) {
     if (!c->b[k].v) continue;
     Gid f = grad_2(g, OP_MUL, tile(c, i, k), paths(c, i, k));
-    f = grad_or_0(g, is_before(c, c->write, c->use), f);
-    all = plus(g, all, dot(c, f, before, grad_bit(c->write)));
+    f = grad_or_0(g, grad_chunk_before(c, c->write, c->use), f);
+    all = grad_chunk_plus(g, all,
+                          grad_chunk_dot(c, f, before, grad_bit(c->write)));
   }
   return grad_sum_all(g, grad_or_0(g, is_behind, all), grad_bit(c->use));
 }
@@ -406,24 +436,35 @@ static Gid through(const Chunks *c) {
   Grad *g = c->g;
   Gid v = grad_2(g, OP_MUL, c->state, c->cotangent);
   v = sum_of_rows(c, grad_sum_all(g, v, c->w->col), c->read_part);
-  return product(g, v, grad_1(g, OP_EXP2, all_decays(c)));
+  return grad_chunk_product(g, v, grad_1(g, OP_EXP2, all_decays(c)));
 }
 
 static Gid phi(const Chunks *c) {
   Grad *g = c->g;
   Gid all = through(c);
   for (uint32_t i = 0; i < c->w->n; i++)
-    if (c->y[i].v) all = plus(g, all, to_read(c, i));
+    if (c->y[i].v) all = grad_chunk_plus(g, all, to_read(c, i));
   for (uint32_t k = 0; k < c->w->n; k++) {
     if (!c->b[k].v) continue;
     Gid v = along_rows(c, c->b[k], c->from_state[k], c->write_part);
-    v = grad_or_0(g, is_before(c, c->write, c->at), v);
-    all = plus(g, all, grad_sum_all(g, v, grad_bit(c->write)));
+    v = grad_or_0(g, grad_chunk_before(c, c->write, c->at), v);
+    all = grad_chunk_plus(g, all, grad_sum_all(g, v, grad_bit(c->write)));
   }
   return all;
 }
 
 // ---------------------------------------------------------------- all
+static void find_decay(Chunks *c) {
+  for (uint32_t i = 0; i < c->w->n; i++) {
+    if (c->w->item[i].kind != GI_DECAY) continue;
+    c->decays = true;
+    c->decay = i;
+    c->rows = grad_at(c->g, c->w->item[i].x)->axes & c->w->row;
+  }
+}
+
+// Decays of rows are summed where gradients of decays are, and read and written
+// vectors have the same tiles then: rows of tiles are along the first axis.
 static void put_axes(Chunks *c) {
   Grad *g = c->g;
   DimTab *d = &g->m->dims;
@@ -431,11 +472,15 @@ static void put_axes(Chunks *c) {
   Dim n = dim_ceildiv(d, g->axes.at[c->w->axis].axis.extent, COST_GRAD_CHUNK);
   c->chunk = grad_axis(g, "chunk", AX_PAR, n);
   uint32_t *local[] = {&c->use, &c->at, &c->write, &c->sum};
+  uint32_t *of_rows[] = {&c->use, &c->write, &c->at};
   static const char *const name[] = {"use", "at", "write", "sum"};
-  for (uint32_t i = 0; i < 4; i++) {
-    *local[i] = grad_axis(g, name[i], AX_VEC, size);
-    g->local |= grad_bit(*local[i]);
+  static const char *const rows[] = {"use", "write", "at"};
+  for (uint32_t i = 0; i < (c->rows ? 3 : 4); i++) {
+    uint32_t axis = grad_axis(g, c->rows ? rows[i] : name[i], AX_VEC, size);
+    *(c->rows ? of_rows : local)[i] = axis;
+    g->local |= grad_bit(axis);
   }
+  if (c->rows) c->sum = c->at;
 }
 
 // More than one kernel holds: each gradient has its own.
@@ -468,39 +513,33 @@ static Gid plain(const Chunks *c, Gid v) {
                    .attr = GRAD_NARROW,
                    .hint = "written",
                    .n = 1};
-  return product(g, grad_put(g, made, &s.v), s.f);
+  return grad_chunk_product(g, grad_put(g, made, &s.v), s.f);
+}
+
+Gid grad_chunk_written(const Chunks *c, uint32_t k) {
+  return plain(c, grad_written(c->a, k));
 }
 
 static void put_vectors(Chunks *c) {
   const GradWalk *w = c->w;
   for (uint32_t i = 0; i < w->n; i++) {
     if (w->item[i].kind == GI_READ) {
-      c->y[i] = ending(c, grad_read_by(c->a, i), c->use);
-      if (c->y[i].v) c->x[i] = vector(c, w->item[i].x, c->use);
+      c->y[i] = grad_chunk_vector(c, grad_read_by(c->a, i), c->use, true);
+      if (c->y[i].v)
+        c->x[i] = grad_chunk_vector(c, w->item[i].x, c->use, false);
     } else if (w->item[i].kind == GI_WRITE) {
-      c->e[i] = ending(c, plain(c, grad_written(c->a, i)), c->write);
-      c->b[i] = vector(c, w->item[i].x, c->write);
-    } else {
-      c->decays = true;
-      c->decay = i;
+      c->e[i] = grad_chunk_vector(c, grad_chunk_written(c, i), c->write, true);
+      c->b[i] = grad_chunk_vector(c, w->item[i].x, c->write, false);
     }
   }
 }
 
-// A value with a point for each step of a chunk.
-typedef enum Rank { OF_READ = 1, OF_WRITTEN, OF_DECAY, OF_WRITE } Rank;
-
-typedef struct Made {
-  Gid v, first;
-  Rank rank;
-} Made;
-
-static uint32_t local_of(const Chunks *c, Rank r) {
-  return r == OF_READ ? c->use : r == OF_DECAY ? c->at : c->write;
+static uint32_t local_of(const Chunks *c, ChunkRank r) {
+  if (r == OF_DECAY) return c->at;
+  return r == OF_READ || c->rows ? c->use : c->write;
 }
 
-// v flows to x.
-static void give(Chunks *c, Gid x, Made v) {
+void grad_chunk_give(Chunks *c, Gid x, ChunkMade v) {
   Grad *g = c->g;
   if (!g->active[x]) return;
   uint32_t local = local_of(c, v.rank);
@@ -509,8 +548,9 @@ static void give(Chunks *c, Gid x, Made v) {
                    .axes = grad_at(g, v.v)->axes,
                    .attr = 1 + g->views.n,
                    .n = 1};
-  GradView view = {c->w->axis, c->chunk, local,   COST_GRAD_CHUNK,
-                   v.rank,     v.first,  c->apart};
+  GradView view = {c->w->axis,         c->chunk, local,
+                   COST_GRAD_CHUNK,    v.rank,   v.first,
+                   c->apart || v.alone};
   vec_push(g->arena, &g->views, view);
   Gid y = grad_put(g, made, &v.v);
   Gid t = grad_index(g, c->w->axis), size = grad_int(g, COST_GRAD_CHUNK);
@@ -524,23 +564,24 @@ static void give_reads(Chunks *c, bool gates) {
   Gid all = gates && !c->apart ? through(c) : 0;
   for (uint32_t i = 0; i < c->w->n; i++) {
     if (!c->y[i].v) continue;
-    Made dx = {of_read(c, i), 0, OF_READ};
+    ChunkMade dx = {of_read(c, i), 0, OF_READ, false};
     if (gates && !c->apart) {
-      dx.first = plus(c->g, all,
-                      along_rows(c, c->x[i], c->from_state[i], c->read_part));
+      dx.first = grad_chunk_plus(c->g, all,
+                                 along_rows(c, c->x[i], c->from_state[i],
+                                            c->read_part));
       all = 0;
     }
-    give(c, c->w->item[i].x, dx);
+    grad_chunk_give(c, c->w->item[i].x, dx);
   }
 }
 
 // One decay of all steps gets a chunk's sum at once.
-static void give_decay(Chunks *c) {
+void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first) {
   Grad *g = c->g;
   Gid x = c->w->item[c->decay].x;
-  Gid d = grad_2(g, OP_MUL, grad_num(g, M_LN2), phi(c));
+  Gid d = grad_2(g, OP_MUL, grad_num(g, M_LN2), phi);
   if (grad_at(g, x)->axes & grad_bit(c->w->axis)) {
-    give(c, x, (Made){d, 0, OF_DECAY});
+    grad_chunk_give(c, x, (ChunkMade){d, first, OF_DECAY, false});
     return;
   }
   d = grad_sum_all(g, grad_or_0(g, is_step(c, c->at), d), grad_bit(c->at));
@@ -548,23 +589,32 @@ static void give_decay(Chunks *c) {
   grad_give(g, x, d, grad_at(g, d)->axes);
 }
 
+static void give_all(Chunks *c, bool gates) {
+  const GradWalk *w = c->w;
+  give_reads(c, gates);
+  for (uint32_t i = 0; i < w->n; i++) {
+    const GradItem *item = &w->item[i];
+    if (!c->b[i].v) continue;
+    grad_chunk_give(c, item->x,
+                    (ChunkMade){of_write(c, i), 0, OF_WRITE, false});
+    if (item->w && !c->erases)
+      grad_chunk_give(c, item->w,
+                      (ChunkMade){of_written(c, i), 0, OF_WRITTEN, false});
+  }
+  if (gates) grad_chunk_give_decay(c, phi(c), 0);
+}
+
 void grad_chunks(GradAdjoint *a) {
   Chunks *c = NEW(a->g->arena, Chunks);
   *c = (Chunks){.g = a->g, .a = a, .w = a->w, .erases = a->mirror.n != 0};
   const GradWalk *w = a->w;
+  find_decay(c);
   put_axes(c);
   if (are_long(a->g, w)) put_parts(c);
   put_vectors(c);
   walk_states(c);
   walk_cotangents(c);
   bool gates = c->decays && a->g->active[w->item[c->decay].x];
-  give_reads(c, gates);
-  for (uint32_t i = 0; i < w->n; i++) {
-    const GradItem *item = &w->item[i];
-    if (!c->b[i].v) continue;
-    give(c, item->x, (Made){of_write(c, i), 0, OF_WRITE});
-    if (item->w && !c->erases)
-      give(c, item->w, (Made){of_written(c, i), 0, OF_WRITTEN});
-  }
-  if (gates) give_decay(c);
+  if (c->rows) grad_halves(c, gates);
+  else give_all(c, gates);
 }

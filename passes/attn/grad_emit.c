@@ -509,6 +509,13 @@ void grad_emit_store(Emit *e, const GradStore *s, Value v) {
   ir_op(b, OP_STORE, args, n + 3, &masked, 1, NULL, 0, 0);
 }
 
+static void emit_first(Emit *e, Gid x) {
+  const GradNode n = *grad_at(e->g, x);
+  if (n.code != GRAD_LIST) grad_emit(e, x);
+  for (uint32_t i = 0; n.code == GRAD_LIST && i < n.n; i++)
+    grad_emit(e, n.arg[i]);
+}
+
 static void write_kernel(Grad *g, const GradKernel *k, const char *name) {
   Func *f = ir_func(g->m, FK_PROGRAM, name);
   f->span = g->f->span;
@@ -518,7 +525,7 @@ static void write_kernel(Grad *g, const GradKernel *k, const char *name) {
   put_domains(&e);
   if (k->walk) grad_emit_walk(&e);
   for (uint32_t i = 0; !k->walk && i < k->n; i++) {
-    if (k->store[i].first) grad_emit(&e, k->store[i].first);
+    if (k->store[i].first) emit_first(&e, k->store[i].first);
     grad_emit_store(&e, &k->store[i], grad_emit(&e, k->store[i].v));
   }
 }

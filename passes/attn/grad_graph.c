@@ -123,6 +123,12 @@ static uint64_t axes_of(const Grad *g, const Gid *args, uint32_t n) {
   return all;
 }
 
+Gid grad_list(Grad *g, const Gid *args, uint32_t n) {
+  GradNode list = {.code = GRAD_LIST, .dtype = DT_F32, .n = n};
+  list.axes = axes_of(g, args, n);
+  return grad_put(g, list, args);
+}
+
 Gid grad_load(Grad *g, uint32_t tensor, const Gid *index, uint32_t n) {
   return grad_put(g,
                   (GradNode){.code = OP_LOAD,

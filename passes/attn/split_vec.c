@@ -77,10 +77,22 @@ static bool is_small_chunk(const Func *f, const PassOpt *opt) {
   return pieces_of_chunk(f) && pieces_bytes(f) + COST_SPARE_SMEM <= room;
 }
 
+// Are factors of a matrix computed that has x, a decay for each row and step?
+// What is made of them lives in registers.
+static bool has_powers(const Func *f, uint32_t x) {
+  for (const Op *op = f->body->first; op; op = op->next) {
+    if (op->code != OP_EXP2) continue;
+    const Type *t = ir_type(f, op->res[0]);
+    for (uint32_t i = 0; i < t->n && type_has_axis(t, x); i++)
+      if (t->axis[i] != x && f->axes.at[t->axis[i]].role == AX_VEC) return true;
+  }
+  return false;
+}
+
 // Is x that of the columns of a matrix in memory, by which rows are multiplied?
 static bool of_matrix(const Func *f, uint32_t x, const PassOpt *opt) {
   bool some = false;
-  bool none = has_keys(f) || is_small_chunk(f, opt);
+  bool none = has_keys(f) || (is_small_chunk(f, opt) && !has_powers(f, x));
   for (const Op *op = f->body->first; op && !none; op = op->next)
     some |= op->code == OP_DOT && type_has_axis(ir_type(f, op->res[0]), x) &&
             type_has_axis(ir_type(f, op->args[0]), x) !=

@@ -227,10 +227,21 @@ static void mend(Legal *l, Builder *b, const Buffer *x) {
   if (in.region != b->region) ir_yield(&in, NULL, 0);
 }
 
+static bool read_by(const Region *r, Value v, OpCode c) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; op->code == c && i < op->nargs; i++)
+      if (op->args[i] == v) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (read_by(op->regions[i], v, c)) return true;
+  }
+  return false;
+}
+
 // Waits in front of op until the copies of groups up to `group` are done.
 static void wait_for(Legal *l, Op *op, uint32_t group) {
   Builder b = in_front(l, with_fences(op));
   IrAttr at = attr_i(AT_PENDING, l->groups - group);
+  bool fence = false;  // asynchronous products read what threads have copied
   ir_op(&b, OP_CP_WAIT, NULL, 0, &at, 1, NULL, 0, 0);
   for (uint32_t i = 0; i < l->bufs.n; i++) {
     Buffer *x = &l->bufs.at[i];
@@ -238,8 +249,11 @@ static void wait_for(Legal *l, Op *op, uint32_t group) {
       x->group = 0;
       x->written = true;  // this thread's part: others see it behind a barrier
       if (x->by) mend(l, &b, x);
+      fence |= l->target->gpu.hopper &&
+               read_by(l->f->body, x->fill->res[0], OP_WGMMA);
     }
   }
+  if (fence) ir_bare(&b, OP_FENCE_ASYNC);
 }
 
 static void drain(Legal *l, Op *op) {
@@ -284,16 +298,6 @@ static void make_copy(Legal *l, Op *op) {
   x->group = ++l->groups;
   x->fill = op;
   x->by = fill_by(op);
-}
-
-static bool read_by(const Region *r, Value v, OpCode c) {
-  for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; op->code == c && i < op->nargs; i++)
-      if (op->args[i] == v) return true;
-    for (uint32_t i = 0; i < op->nregions; i++)
-      if (read_by(op->regions[i], v, c)) return true;
-  }
-  return false;
 }
 
 static void make_store(Legal *l, Op *op) {

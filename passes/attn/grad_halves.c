@@ -1,0 +1,412 @@
+// grad, part 5: the adjoint of a chunk whose rows have decays of their own.
+//
+// Decays of rows are no factors of a tile of products. They are taken to the
+// vectors, relative to a border between two halves of the chunk:
+//
+//   2 ** (decays behind j, to i) = 2 ** (decays behind the border, to i)
+//                                * 2 ** (decays behind j, to the border)
+//
+// for all i behind the border and all j in front of it; then the same in each
+// half, and so on: all pairs of steps but a step with itself, which has no
+// decay between. No exponent is that of anything else than decays between two
+// steps, so strong ones are as exact as weak ones, and no chunk is walked. With
+// E_t the factor of step t of a level, the one to or from its border, T_ij =
+// y_i . e_j where i is behind the border of both and j in front of it:
+//
+//   dx_i = E_i sum over j of T_ij (E_j b_j)
+//   db_j = E_j sum over i of T_ij (E_i x_i)
+//   de_j = sum over i of ((E_i x_i) . (E_j b_j)) y_i
+//
+// summed over the levels. A decay's gradient is the sum of what crosses it,
+// from steps in front of the border to those behind: for each row
+//
+//   phi_t = sum over levels and i >= t, in t's half, of x_i dx_i
+//           or sum over j < t, in t's half, of b_j db_j
+//
+// of that level: t is behind the border or in front of it. The state and the
+// cotangent at the chunk's borders are one more level, of which the whole chunk
+// is both halves. All sums along steps are products with matrices of ones.
+//
+// All tiles of a level are along two axes of steps only, `use` and `write`,
+// and are the same along both: code has each once.
+#include "passes/attn/grad_chunks.h"
+#include "passes/support/cost.h"
+
+#include <math.h>
+
+enum { MAX_LEVELS = 8 };
+
+// Of a level: its halves have so many steps; the chunk's borders: 0.
+typedef int64_t Half;
+
+typedef struct Halves {
+  Chunks *c;
+  Grad *g;
+  Gid dx[MAX_ITEMS], db[MAX_ITEMS];  // by item: sums so far
+  Gid phi;
+  bool gates;
+  Gid order[4 * MAX_ITEMS * MAX_LEVELS];  // in which values are made
+  uint32_t n;
+} Halves;
+
+// ---------------------------------------------------------------- halves
+// As an operand, where `in` holds.
+static Gid operand(Grad *g, Gid in, Gid v) {
+  v = grad_chunk_narrowed(g, v);
+  Gid zero = grad_chunk_narrowed(g, grad_num(g, 0));
+  Gid args[3] = {in, v, zero};
+  GradNode n = {.code = OP_SELECT, .dtype = DT_BF16, .n = 3};
+  n.axes = grad_at(g, in)->axes | grad_at(g, v)->axes;
+  return grad_put(g, n, args);
+}
+
+static Gid count(Grad *g, Gid c) {
+  return operand(g, c, grad_num(g, 1));
+}
+
+static Gid half_of(const Chunks *c, uint32_t axis, Half h) {
+  return grad_2(c->g, OP_FLOORDIV, grad_chunk_at(c, axis), grad_int(c->g, h));
+}
+
+// Is the step behind the border of its block?
+static Gid is_behind(const Chunks *c, uint32_t axis, Half h) {
+  Grad *g = c->g;
+  Gid which = grad_2(g, OP_MOD, half_of(c, axis, h), grad_int(g, 2));
+  return grad_2(g, OP_EQ, which, grad_int(g, c->w->reverse ? 0 : 1));
+}
+
+// Is step `i` in the half behind the border, `k` in that in front of it?
+static Gid is_pair(const Chunks *c, uint32_t i, uint32_t k, Half h) {
+  Grad *g = c->g;
+  Gid same = grad_2(g, OP_EQ, half_of(c, i, 2 * h), half_of(c, k, 2 * h));
+  Gid before = grad_1(g, OP_NOT, is_behind(c, k, h));
+  return grad_2(g, OP_AND, same, grad_2(g, OP_AND, is_behind(c, i, h), before));
+}
+
+// Is the decay of step `at` between step `t` and the border, of which t is
+// behind? A read in front of its own decay: early.
+static Gid is_crossed(const Chunks *c, uint32_t t, bool early) {
+  return early ? grad_chunk_before(c, c->at, t)
+               : grad_1(c->g, OP_NOT, grad_chunk_before(c, t, c->at));
+}
+
+// The same of either side of a border.
+static Gid crossed(const Chunks *c, uint32_t t, Half h, bool early) {
+  Grad *g = c->g;
+  Gid same = grad_2(g, OP_EQ, half_of(c, t, h), half_of(c, c->at, h));
+  Gid in = grad_3(g, OP_SELECT, is_behind(c, t, h), is_crossed(c, t, early),
+                  grad_chunk_before(c, t, c->at));
+  return grad_2(g, OP_AND, same, in);
+}
+
+// ---------------------------------------------------------------- factors
+// The sum of the decays where `in` holds, as a factor. Gates are two numbers of
+// 16 bits: that leaves 2^-16 of them out.
+static Gid factor(const Chunks *c, Gid in) {
+  Grad *g = c->g;
+  Gid d = grad_chunk_decay(c, c->at), one = count(g, in);
+  Gid hi = grad_chunk_narrowed(g, d);
+  Gid lo = grad_2(g, OP_SUB, d, grad_chunk_as(g, DT_F32, hi));
+  lo = grad_chunk_narrowed(g, lo);
+  uint64_t over = grad_bit(c->at);
+  Gid all = grad_2(g, OP_ADD, grad_sum_all(g, grad_2(g, OP_MUL, one, lo), over),
+                   grad_sum_all(g, grad_2(g, OP_MUL, one, hi), over));
+  all = grad_2(g, OP_MIN, all, grad_num(g, COST_GRAD_MOST_GROWTH));
+  return grad_1(g, OP_EXP2, all);
+}
+
+Gid grad_halves_upto(const Chunks *c, uint32_t local, bool early) {
+  return factor(c, is_crossed(c, local, early));
+}
+
+Gid grad_halves_behind(const Chunks *c, uint32_t local) {
+  return factor(c, grad_chunk_before(c, local, c->at));
+}
+
+// E
+static Gid level(const Chunks *c, uint32_t local, Half h, bool early) {
+  return factor(c, crossed(c, local, h, early));
+}
+
+// ---------------------------------------------------------------- products
+static bool is_early(const Halves *x, uint32_t i) {
+  return grad_chunk_early(x->c, i);
+}
+
+static Scaled read_vector(const Halves *x, uint32_t i, uint32_t local) {
+  return grad_chunk_vector(x->c, x->c->w->item[i].x, local, false);
+}
+
+static Scaled write_vector(const Halves *x, uint32_t k, uint32_t local) {
+  return grad_chunk_vector(x->c, x->c->w->item[k].x, local, false);
+}
+
+static Scaled cotangent(const Halves *x, uint32_t i, uint32_t local) {
+  return grad_chunk_vector(x->c, grad_read_by(x->c->a, i), local, true);
+}
+
+static Scaled written(const Halves *x, uint32_t k, uint32_t local) {
+  return grad_chunk_vector(x->c, grad_chunk_written(x->c, k), local, true);
+}
+
+// The products of v along `use` and w along `write`.
+static Gid tile(const Halves *x, Scaled v, Scaled w, uint64_t over) {
+  Gid p = grad_chunk_dot(x->c, v.v, w.v, over);
+  return grad_chunk_product(x->g, grad_chunk_product(x->g, p, v.f), w.f);
+}
+
+// v E, as an operand.
+static Gid scaled(const Halves *x, Scaled v, uint32_t local, Half h,
+                  bool early) {
+  Gid e = grad_2(x->g, OP_MUL, grad_chunk_as(x->g, DT_F32, v.v),
+                 level(x->c, local, h, early));
+  return grad_chunk_narrowed(x->g, e);
+}
+
+static Gid over_write(const Halves *x, Gid v, Gid tile) {
+  return grad_sum_all(x->g, grad_2(x->g, OP_MUL, v, tile),
+                      grad_bit(x->c->write));
+}
+
+// ---------------------------------------------------------------- a level
+typedef struct Pair {
+  uint32_t i, k;  // a read, a write
+} Pair;
+
+static Gid same_step(const Halves *x) {
+  const Chunks *c = x->c;
+  return grad_2(x->g, OP_EQ, grad_chunk_at(c, c->use),
+                grad_chunk_at(c, c->write));
+}
+
+// What of write k of some steps reads i of others get; of the same step.
+static Gid to_read(const Halves *x, Pair p, Half h) {
+  const Chunks *c = x->c;
+  Scaled b = write_vector(x, p.k, c->write);
+  Gid t =
+      tile(x, cotangent(x, p.i, c->use), written(x, p.k, c->write), c->w->col);
+  t = grad_chunk_product(x->g, t, b.f);
+  if (!h) return over_write(x, b.v, operand(x->g, same_step(x), t));
+  t = operand(x->g, is_pair(c, c->use, c->write, h), t);
+  return over_write(x, scaled(x, b, c->write, h, is_early(x, p.i)), t);
+}
+
+static Gid to_write(const Halves *x, Pair p, Half h) {
+  const Chunks *c = x->c;
+  Scaled v = read_vector(x, p.i, c->write);
+  Gid t =
+      tile(x, written(x, p.k, c->use), cotangent(x, p.i, c->write), c->w->col);
+  t = grad_chunk_product(x->g, t, v.f);
+  if (!h) return over_write(x, v.v, operand(x->g, same_step(x), t));
+  t = operand(x->g, is_pair(c, c->write, c->use, h), t);
+  return over_write(x, scaled(x, v, c->write, h, is_early(x, p.i)), t);
+}
+
+static bool reads(const Halves *x, uint32_t i) {
+  return x->c->w->item[i].kind == GI_READ && x->c->y[i].v;
+}
+
+// Has item i a gradient, or do decays need it?
+static bool is_wanted(const Halves *x, uint32_t i) {
+  return x->gates || x->g->active[x->c->w->item[i].x];
+}
+
+static bool writes(const Halves *x, uint32_t k) {
+  return x->c->w->item[k].kind == GI_WRITE;
+}
+
+static void make(Halves *x, Gid v) {
+  if (v) x->order[x->n++] = v;
+}
+
+static Gid add_to(Halves *x, Gid *sum, Gid v) {
+  *sum = grad_chunk_plus(x->g, *sum, v);
+  make(x, *sum);
+  return v;
+}
+
+// What crosses decays, times the ones.
+static void add_flows(Halves *x, Gid flow, Gid in) {
+  if (!flow || !x->gates) return;
+  Gid v = grad_chunk_dot(x->c, flow, count(x->g, in), grad_bit(x->c->use));
+  add_to(x, &x->phi, v);
+}
+
+// v, a gradient, times its vector.
+static Gid flow(const Halves *x, Scaled s, Gid v) {
+  Grad *g = x->g;
+  v = grad_2(g, OP_MUL, grad_chunk_as(g, DT_F32, s.v), v);
+  return grad_chunk_product(g, v, s.f);
+}
+
+// Reads in front of their step's decay, or those behind, of a level; with the
+// writes where `both`.
+static void add_reads(Halves *x, Half h, bool early, Gid *flows) {
+  Grad *g = x->g;
+  const Chunks *c = x->c;
+  for (uint32_t i = 0; i < c->w->n; i++) {
+    if (!reads(x, i) || !is_wanted(x, i) || is_early(x, i) != early) continue;
+    Gid v = 0;
+    for (uint32_t k = 0; k < c->w->n; k++)
+      if (writes(x, k)) v = grad_chunk_plus(g, v, to_read(x, (Pair){i, k}, h));
+    if (!v) continue;
+    v = grad_2(g, OP_MUL, v, level(c, c->use, h, early));
+    add_to(x, &x->dx[i], v);
+    *flows = grad_chunk_plus(g, *flows, flow(x, read_vector(x, i, c->use), v));
+  }
+}
+
+static void add_writes(Halves *x, Half h, bool early, Gid *flows) {
+  Grad *g = x->g;
+  const Chunks *c = x->c;
+  for (uint32_t k = 0; k < c->w->n; k++) {
+    if (!writes(x, k) || !is_wanted(x, k)) continue;
+    Gid v = 0;
+    for (uint32_t i = 0; i < c->w->n; i++)
+      if (reads(x, i)) v = grad_chunk_plus(g, v, to_write(x, (Pair){i, k}, h));
+    if (!v) continue;
+    v = grad_2(g, OP_MUL, v, level(c, c->use, h, early));
+    add_to(x, &x->db[k], v);
+    *flows = grad_chunk_plus(g, *flows, flow(x, write_vector(x, k, c->use), v));
+  }
+}
+
+static bool has_reads(const Halves *x, bool early) {
+  for (uint32_t i = 0; i < x->c->w->n; i++)
+    if (reads(x, i) && is_early(x, i) == early) return true;
+  return false;
+}
+
+static void add_level(Halves *x, Half h) {
+  bool first = !has_reads(x, false);
+  for (int k = 0; k < 2; k++) {
+    bool early = k ? !first : first;
+    Gid flows = 0;
+    if (!has_reads(x, early)) continue;
+    add_reads(x, h, early, &flows);
+    if (!k) add_writes(x, h, early, &flows);
+    add_flows(x, flows, crossed(x->c, x->c->use, h, early));
+  }
+}
+
+// ---------------------------------------------------------------- borders
+static void add_state(Halves *x, uint32_t i) {
+  const Chunks *c = x->c;
+  Scaled y = cotangent(x, i, c->use);
+  Gid v = grad_chunk_dot(c, y.v, c->state, c->w->col);
+  v = grad_chunk_product(x->g, v, y.f);
+  v = grad_2(x->g, OP_MUL, v, grad_halves_upto(c, c->use, is_early(x, i)));
+  add_to(x, &x->dx[i], v);
+  add_flows(x, flow(x, read_vector(x, i, c->use), v),
+            is_crossed(c, c->use, is_early(x, i)));
+}
+
+static void add_cotangent(Halves *x, uint32_t k) {
+  const Chunks *c = x->c;
+  Scaled e = written(x, k, c->use);
+  Gid v = grad_chunk_dot(c, e.v, c->cotangent, c->w->col);
+  v = grad_chunk_product(x->g, v, e.f);
+  v = grad_2(x->g, OP_MUL, v, grad_halves_behind(c, c->use));
+  add_to(x, &x->db[k], v);
+  add_flows(x, flow(x, write_vector(x, k, c->use), v),
+            grad_chunk_before(c, c->use, c->at));
+}
+
+// What flows through the whole chunk, and what its borders give.
+static void add_borders(Halves *x) {
+  Grad *g = x->g;
+  const Chunks *c = x->c;
+  Gid both = grad_2(g, OP_MUL, c->state, c->cotangent);
+  both = grad_sum_all(g, both, c->w->col);
+  Gid all = grad_sum_all(g, grad_chunk_decay(c, c->at), grad_bit(c->at));
+  if (x->gates) x->phi = grad_2(g, OP_MUL, both, grad_1(g, OP_EXP2, all));
+  make(x, x->phi);
+  for (uint32_t i = 0; i < c->w->n; i++) {
+    if (!is_wanted(x, i)) continue;
+    if (reads(x, i)) add_state(x, i);
+    if (writes(x, i)) add_cotangent(x, i);
+  }
+}
+
+// ---------------------------------------------------------------- written
+// x_i . b_k of those along `write` and `use`, with the decays between.
+static Gid paths(const Halves *x, Pair p) {
+  Grad *g = x->g;
+  const Chunks *c = x->c;
+  Scaled b = write_vector(x, p.k, c->use), q = read_vector(x, p.i, c->write);
+  bool early = is_early(x, p.i);
+  Gid all = 0;
+  for (Half h = COST_GRAD_CHUNK / 2; h; h /= 2) {
+    Gid both = grad_2(g, OP_MUL, scaled(x, b, c->use, h, early),
+                      scaled(x, q, c->write, h, early));
+    Gid t = grad_sum_all(g, both, c->w->row);
+    t = grad_or_0(g, is_pair(c, c->write, c->use, h), t);
+    all = grad_chunk_plus(g, all, t);
+  }
+  if (p.k < p.i) {
+    Gid same = grad_chunk_dot(c, b.v, q.v, c->w->row);
+    all = grad_chunk_plus(g, all, grad_or_0(g, same_step(x), same));
+  }
+  return grad_chunk_product(g, grad_chunk_product(g, all, q.f), b.f);
+}
+
+// Of the cotangent behind the chunk, by what the walk of the states writes.
+static Gid of_cotangent(const Halves *x, uint32_t k) {
+  Grad *g = x->g;
+  const Chunks *c = x->c;
+  if (c->scaled[k]) {
+    Gid v = grad_moved(g, c->scaled[k], c->write, grad_chunk_at(c, c->use));
+    return grad_chunk_dot(c, v, c->cotangent, c->w->row);
+  }
+  Scaled b = write_vector(x, k, c->use);
+  Gid v = grad_2(g, OP_MUL, grad_chunk_as(g, DT_F32, b.v),
+                 grad_halves_behind(c, c->use));
+  v = grad_chunk_dot(c, v, c->cotangent, c->w->row);
+  return grad_chunk_product(g, v, b.f);
+}
+
+static Gid of_written(const Halves *x, uint32_t k) {
+  Grad *g = x->g;
+  const Chunks *c = x->c;
+  Gid v = 0;
+  for (uint32_t i = 0; i < c->w->n; i++) {
+    if (!reads(x, i)) continue;
+    Scaled y = cotangent(x, i, c->write);
+    Gid p = grad_chunk_product(g, paths(x, (Pair){i, k}), y.f);
+    v = grad_chunk_plus(g, v, grad_chunk_dot(c, y.v, p, grad_bit(c->write)));
+  }
+  return grad_chunk_plus(g, v, of_cotangent(x, k));
+}
+
+// ---------------------------------------------------------------- all
+static void add_same_steps(Halves *x) {
+  const Chunks *c = x->c;
+  for (uint32_t i = 0; i < c->w->n; i++)
+    for (uint32_t k = 0; k < i; k++) {
+      if (!reads(x, i) || !writes(x, k)) continue;
+      if (is_wanted(x, i)) add_to(x, &x->dx[i], to_read(x, (Pair){i, k}, 0));
+      if (is_wanted(x, k)) add_to(x, &x->db[k], to_write(x, (Pair){i, k}, 0));
+    }
+}
+
+void grad_halves(Chunks *c, bool gates) {
+  Grad *g = c->g;
+  Halves *x = NEW(g->arena, Halves);
+  *x = (Halves){.c = c, .g = g, .gates = gates};
+  add_borders(x);
+  for (Half h = COST_GRAD_CHUNK / 2; h; h /= 2) add_level(x, h);
+  add_same_steps(x);
+  Gid first = grad_list(g, x->order, x->n);
+  for (uint32_t i = 0; i < c->w->n; i++) {
+    const GradItem *item = &c->w->item[i];
+    if (reads(x, i) && x->dx[i])
+      grad_chunk_give(c, item->x, (ChunkMade){x->dx[i], first, OF_READ, 0});
+    if (!writes(x, i)) continue;
+    if (x->db[i])
+      grad_chunk_give(c, item->x, (ChunkMade){x->db[i], first, OF_WRITE, 0});
+    if (item->w && !c->erases)
+      grad_chunk_give(c, item->w,
+                      (ChunkMade){of_written(x, i), 0, OF_WRITTEN, 1});
+  }
+  if (gates) grad_chunk_give_decay(c, x->phi, first);
+}

@@ -1,0 +1,254 @@
+// reread: what a chunk's gradients need again is read or found again.
+//
+//   %x = sload(%k)  %m = lt(coord(), ..)   %x = sload(%k)  %m = lt(coord(), ..)
+//   %a = mma(.. %x .. %m ..)               %a = mma(.. %x .. %m ..)
+//   %b = mma(.. %x .. %m ..)          ->   %y = sload(%k)
+//                                          %n = lt(coord() {anew = 1}, ..)
+//                                          %b = mma(.. %y .. %n ..)
+//
+// Gradients of a chunk are products one behind the other, tens of them, of the
+// same vectors and masks. These are in shared memory, or made of coordinates by
+// few instructions: kept from one product to the next they take more registers
+// than a thread has. So behind each product what is made of reads of shared
+// tiles and of coordinates, element by element, is made once more. Numbers tell
+// coordinates apart, so that none are merged. Operands of 16 bits that many
+// products need wait in shared memory too. Where more lives at once than a
+// thread has registers. Level frag; sm_90a, programs without steps whose tasks
+// have no loop. Needs: lower_gpu; runs before async_mma. Tests:
+// test/passes/reread.
+#include "ir/layout.h"
+#include "ir/pressure.h"
+#include "passes/support/cost.h"
+#include "passes/gpu/gpu.h"
+#include "passes/pass.h"
+
+enum { MAX_DEPTH = 24 };
+
+typedef struct Reread {
+  Func *f;
+  bool *again;     // by value: it may be made once more
+  Value *now;      // by value: what it is since the last product, or 0
+  Vec(Value) all;  // that `now` has
+  uint32_t n;      // values that these know
+  int64_t number;
+  bool early;  // constants too: they may stand behind
+  Arena *arena;
+} Reread;
+
+static bool is_product(const Op *op) {
+  return op->code == OP_MMA;
+}
+
+static bool is_value(const Func *f, Value tile) {
+  const Op *op = ir_def(f, tile);
+  return op && (op->code == OP_SFILL || op->code == OP_SPUT);
+}
+
+// Elementwise in a few instructions.
+static bool is_cheap(const Op *op) {
+  switch (op->code) {
+  case OP_CAST:
+  case OP_ADD:
+  case OP_SUB:
+  case OP_AND:
+  case OP_OR:
+  case OP_NOT:
+  case OP_EQ:
+  case OP_NE:
+  case OP_LT:
+  case OP_LE:
+  case OP_SELECT:
+  case OP_FLOORDIV:
+  case OP_MOD:
+  case OP_BCAST:
+  case OP_SPLAT: return true;
+  default: return false;
+  }
+}
+
+static bool may(const Reread *r, const Op *op) {
+  const Func *f = r->f;
+  if (op->nres != 1 || ir_type(f, op->res[0])->kind != TK_FRAG) return false;
+  if (op->code == OP_CONST || op->code == OP_COORD) return true;
+  if (op->code == OP_SLOAD) return op->nargs == 1 && is_value(f, op->args[0]);
+  if (!is_cheap(op)) return false;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    bool number = ir_type(f, op->args[i])->kind == TK_ELEM;
+    if (!number && !r->again[op->args[i]]) return false;
+  }
+  return true;
+}
+
+static void find(Reread *r, Region *region) {
+  for (Op *op = region->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) find(r, op->regions[i]);
+    if (op->nres == 1) r->again[op->res[0]] = may(r, op);
+  }
+}
+
+// ---------------------------------------------------------------- once more
+static void forget(Reread *r) {
+  for (uint32_t i = 0; i < r->all.n; i++) r->now[r->all.at[i]] = 0;
+  r->all.n = 0;
+}
+
+static void remember(Reread *r, Value v, Value now) {
+  r->now[v] = now;
+  vec_push(r->arena, &r->all, v);
+}
+
+static Value copied(Reread *r, Op *at, Value v) {
+  Func *f = r->f;
+  if (v >= r->n || !r->again[v]) return v;
+  if (r->now[v]) return r->now[v];
+  const Op *op = ir_def(f, v);
+  if (op->code == OP_CONST && !r->early) return v;
+  Builder b = {.fn = f, .region = at->parent, .before = at, .span = at->span};
+  Value args[8];
+  IrAttr attrs[2];
+  const Type t = *ir_type(f, v);
+  uint32_t n = op->nattrs;
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = copied(r, at, op->args[i]);
+  const IrAttr *from = op->attrs;
+  if (op->code == OP_COORD) {
+    attrs[0] = *ir_attr(op, AT_POS);
+    attrs[1] = attr_i(AT_ANEW, r->number);
+    from = attrs, n = 2;
+  }
+  Value now = ir_op(&b, op->code, args, op->nargs, from, n, &t, 1, 0)->res[0];
+  remember(r, v, now);
+  return now;
+}
+
+static void region(Reread *r, Region *body) {
+  for (Op *op = body->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) region(r, op->regions[i]);
+    bool own = op->nres == 1 && op->res[0] < r->n && r->again[op->res[0]];
+    for (uint32_t i = 0; i < op->nargs && !own; i++)
+      op->args[i] = copied(r, op, op->args[i]);
+    if (!is_product(op)) continue;
+    forget(r);
+    r->number++;
+  }
+}
+
+// ---------------------------------------------------------------- operands
+static bool is_operand(const Func *f, const Op *op) {
+  if (op->code != OP_CAST || op->nres != 1) return false;
+  const Type *t = ir_type(f, op->res[0]);
+  return t->kind == TK_FRAG && t->slice == SLICE_NONE && t->layout == LY_ACC &&
+         !t->partial && dtype_size(t->dtype) == 2;
+}
+
+// Is v needed behind as many products?
+static bool is_kept_long(const Op *op, Value v) {
+  uint32_t products = 0;
+  while ((op = op->next)) {
+    products += is_product(op);
+    if (products >= COST_REREAD_PRODUCTS && ir_mentions(op, v)) return true;
+  }
+  return false;
+}
+
+// Such an operand is put in shared memory, and read there.
+static void stow_operands(Func *f, Region *r, const bool *again) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      stow_operands(f, op->regions[i], again);
+    if (!is_operand(f, op) || again[op->res[0]] ||
+        !is_kept_long(op, op->res[0]))
+      continue;
+    const Type t = *ir_type(f, op->res[0]);
+    const Type s = lower_smem_type(t.dtype, t.ext[0], t.ext[1]);
+    Builder b = {.fn = f, .region = r, .before = next, .span = op->span};
+    Op *put = ir_op(&b, OP_SPUT, op->res, 1, NULL, 0, &s, 1, 0);
+    Op *got = ir_op(&b, OP_SLOAD, put->res, 1, NULL, 0, &t, 1, 0);
+    ir_replace_from(next, op->res[0], got->res[0]);
+  }
+}
+
+// ---------------------------------------------------------------- sums
+static bool is_sum(const Func *f, const Op *op) {
+  if (op->code != OP_ADD && op->code != OP_SUB && op->code != OP_SELECT)
+    return false;
+  const Type *t = ir_type(f, op->res[0]);
+  return t->kind == TK_FRAG && t->slice == SLICE_NONE;
+}
+
+static bool is_kept(const Reread *r, Value v) {
+  return v >= r->n || !r->again[v];
+}
+
+// Does op alone need an operand that is no mask, from `at` on?
+static bool ends_one(const Reread *r, Op *at, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_kept(r, op->args[i]) && ir_first_use(at, op->args[i]) == op &&
+        !ir_first_use(op->next, op->args[i]))
+      return true;
+  return false;
+}
+
+// Behind the last of these operands; NULL: they are not made here.
+static Op *behind_operands(const Reread *r, const Op *op) {
+  for (Op *at = op->prev; at; at = at->prev)
+    for (uint32_t i = 0; i < op->nargs; i++)
+      if (is_kept(r, op->args[i]) && ir_def(r->f, op->args[i]) == at)
+        return at->next;
+  return NULL;
+}
+
+// A sum, or what a mask leaves of a product, takes the place of a term that
+// nothing else needs: it is made as soon as its terms are there.
+static void sums_early(Reread *r, Region *body) {
+  for (Op *op = body->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) sums_early(r, op->regions[i]);
+    bool own = op->nres == 1 && r->again[op->res[0]];
+    if (own || !is_sum(r->f, op)) continue;
+    Op *at = behind_operands(r, op);
+    if (!at || at == op || !ends_one(r, at, op)) continue;
+    r->early = true;
+    for (uint32_t i = 0; i < op->nargs; i++)
+      op->args[i] = copied(r, at, op->args[i]);
+    ir_move_before(op, at);
+    forget(r);
+    r->early = false;
+    r->number++;
+  }
+}
+
+// ---------------------------------------------------------------- all
+static void count_loops(void *data, Op *op) {
+  uint32_t *n = data;
+  *n += op->code == OP_FOR || op->code == OP_WHILE;
+}
+
+static bool is_crowded(Func *f, Arena *a) {
+  uint32_t loops = 0;
+  if (!ir_launch(f)) return false;
+  ir_walk(f->body, count_loops, &loops);
+  return loops <= 1 && ir_pressure(f, a).regs > COST_REREAD_PRESS;
+}
+
+static Reread known(Func *f, Arena *a) {
+  Reread r = {.f = f, .arena = a, .n = f->values.n, .number = 1};
+  r.again = NEWN(a, bool, r.n);
+  r.now = NEWN(a, Value, r.n);
+  find(&r, f->body);
+  return r;
+}
+
+bool pass_reread(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Func *f = m->funcs.at[i];
+    if (!is_crowded(f, &cx->scratch)) continue;
+    Reread r = known(f, &cx->scratch);
+    stow_operands(f, f->body, r.again);
+    r = known(f, &cx->scratch);
+    sums_early(&r, f->body);
+    region(&r, f->body);
+  }
+  return true;
+}
