@@ -19,7 +19,8 @@
 // columns in registers only where they are used. Done where wherever a tile of
 // keys is filled such columns of the same tensor are read, so that each step
 // has one strip; not to columns of few steps (documents in steps that mask),
-// nor to what depends on the group or is not made of scalars. Level frag;
+// nor to what depends on the group or is not made of scalars, nor to what the
+// kernel stores; what phases before have made is an input. Level frag;
 // sm_90a. Needs: pipeline_loop; runs before warp_specialize. Run dce
 // afterwards. Tests: test/passes/tma_columns/.
 #include "ir/target.h"
@@ -98,7 +99,8 @@ static bool is_columns(const Func *f, const Op *op) {
   return t && t->kind == TK_FRAG && t->slice == SLICE_COL && !t->partial &&
          t->layout == LY_ACC && op->nargs > 2 &&
          op->nargs <= 1 + HW_COPY_AXES && dtype_size(t->dtype) <= 4 &&
-         strip_type(t).ext[1] <= HW_COPY_COLUMNS && ir_is_input(f, op->args[0]);
+         strip_type(t).ext[1] <= HW_COPY_COLUMNS &&
+         (ir_is_input(f, op->args[0]) || !ir_is_stored(f->body, op->args[0]));
 }
 
 // Scalars that the producer can make, for all groups.
