@@ -275,18 +275,23 @@ def report(kind, opt):
     """Runs the seeds through a net of a kind, and tells what became of them."""
     net = kind(opt)
     lo, _, hi = opt["seeds"].partition("..")
-    seeds, start, results = range(int(lo), int(hi or lo) + 1), time.time(), []
+    seeds, results = range(int(lo), int(hi or lo) + 1), []
+    start = told = time.time()
     with concurrent.futures.ThreadPoolExecutor(int(opt["j"])) as pool:
-        for res in pool.map(net.one, seeds):
+        for run in concurrent.futures.as_completed(
+                [pool.submit(net.one, s) for s in seeds]):
+            res = run.result()
             results.append(res)
             bad = {t: w for t, w in res.outcome.items() if w not in ("right", "ill")}
             if bad and not opt["quiet"]:
                 print(f"p{res.spec.seed} {res.spec.dtype} {res.spec.d} "
                       f"{' '.join(res.spec.kinds())}: " +
                       ", ".join(f"{t} {w}" for t, w in bad.items()), flush=True)
-            if len(results) % 100 == 0 and not opt["quiet"]:
-                print(f"{len(results)} of {len(seeds)}, "
-                      f"{time.time() - start:.0f} s", flush=True)
+            if time.time() - told > 20 and not opt["quiet"]:
+                told = time.time()
+                print(f"{len(results)} of {len(seeds)}, {told - start:.0f} s",
+                      flush=True)
+    results.sort(key=lambda res: res.spec.seed)
     table = collections.defaultdict(collections.Counter)
     for res in results:
         for t, word in res.outcome.items():

@@ -14,7 +14,8 @@ bf16; layers are alike, so a few stand for 32. Prefill is 8192 tokens, decoding
 over 8192 tokens. Each contender runs the same stack on the same weights; what
 attention takes of a step is what the step takes more than one without attention.
 Errors are those of the outputs, in training of gradients, beside attention in
-f32: norm of the difference over the norm. Contenders take turns, medians count.
+f32: norm of the difference over the norm. Contenders take turns, medians count;
+decoding is a CUDA graph.
 --hf runs a LlamaModel of transformers too, by attn.hf, where it imports; its
 programs are compiled there, by $ATTNC. --tiny tries the script on a CPU."""
 import json
@@ -285,6 +286,18 @@ def timed(torch, dev, run, least):
     return begin.elapsed_time(end) / n
 
 
+def replayed(torch, run):
+    """Run as a CUDA graph: layers of few rows would wait for the host."""
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        run()
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
 def measure(a, stack, phase, torch, dev):
     make, info, todo = getattr(stack, phase)(), {}, {}
     want = make(exact(torch, phase))[1]()
@@ -293,7 +306,8 @@ def measure(a, stack, phase, torch, dev):
             run, shown = make(CONTENDERS[name](torch, phase))
             info[name] = {"error": off(shown(), want)}
             run()
-            todo[name] = run
+            graph = dev == "cuda" and phase == "decode"
+            todo[name] = replayed(torch, run) if graph else run
         except Exception as e:  # a peer that cannot, or our own failure
             info[name] = {"failed": f"{type(e).__name__}: {str(e)[:160]}"}
     names, found = list(todo), {n: [] for n in todo}

@@ -88,6 +88,14 @@ class _Error(C.Structure):
     _fields_ = _HEAD + [("message", C.c_char_p), ("code", C.c_int)]
 
 
+class _Said(C.Structure):
+    _fields_ = _HEAD + [("error", C.c_void_p), ("message", C.c_char_p)]
+
+
+class _Gone(C.Structure):
+    _fields_ = _HEAD + [("error", C.c_void_p)]
+
+
 class _Answer(C.Structure):
     """Of a question about the context, whose answer is a pointer or number."""
     _fields_ = _HEAD + [("context", C.c_void_p), ("value", C.c_void_p)]
@@ -113,8 +121,20 @@ def _ask(frame, name, made):
     made.size = C.sizeof(made)
     failed = f(C.addressof(made))
     if failed:
-        raise MemoryError(f"XLA refused {name}")
+        raise MemoryError(f"XLA refused {name}: {_said(frame, failed)}")
     return made
+
+
+def _said(frame, failed):
+    """What an error of XLA's says; it is destroyed."""
+    api, e = frame.api.contents, _Said(error=failed)
+    e.size = C.sizeof(e)
+    _MESSAGE(api.error_message)(C.addressof(e))
+    text = (e.message or b"").decode(errors="replace")
+    gone = _Gone(error=failed)
+    gone.size = C.sizeof(gone)
+    _MESSAGE(api.error_destroy)(C.addressof(gone))
+    return text
 
 
 def error(frame, text, code):
@@ -137,13 +157,19 @@ def ordinal(frame):
     return (made.value or 0) & 0x7FFFFFFF
 
 
+ALIGNMENT, XLA_ALIGNMENT = 256, 16  # XLA takes no larger one on GPUs
+
+
 def allocate(frame, n):
-    return _ask(frame, "memory_allocate", _Memory(
-        context=frame.context, bytes=n, alignment=256)).data
+    """n bytes: what `free` wants, and the address, a multiple of ALIGNMENT."""
+    made = _ask(frame, "memory_allocate", _Memory(
+        context=frame.context, bytes=n + ALIGNMENT, alignment=XLA_ALIGNMENT))
+    return made.data, -(-made.data // ALIGNMENT) * ALIGNMENT
 
 
 def free(frame, at, n):
-    _ask(frame, "memory_free", _Free(context=frame.context, bytes=n, data=at))
+    _ask(frame, "memory_free", _Free(context=frame.context,
+                                     bytes=n + ALIGNMENT, data=at))
 
 
 def describe(frame):

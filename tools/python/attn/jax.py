@@ -97,13 +97,13 @@ def _execute(program, kind, frame):
         program(**values)
         return
     n = program.workspace_bytes(**values)
-    at = _xla.allocate(frame, n) if n else None
+    made, at = _xla.allocate(frame, n) if n else (None, None)
     try:
         work = _Buffer(at, (n,), "uint8", device) if n else None
         program(stream=_xla.stream(frame), workspace=work, **values)
     finally:
         if n:
-            _xla.free(frame, at, n)
+            _xla.free(frame, made, n)
 
 
 def _handler(program, kind):
