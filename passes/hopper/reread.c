@@ -122,7 +122,11 @@ static Value copied(Reread *r, Op *at, Value v) {
 
 static void region(Reread *r, Region *body) {
   for (Op *op = body->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++) region(r, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      forget(r);  // a region's values are its own
+      region(r, op->regions[i]);
+    }
+    if (op->nregions) forget(r);
     bool own = op->nres == 1 && op->res[0] < r->n && r->again[op->res[0]];
     for (uint32_t i = 0; i < op->nargs && !own; i++)
       op->args[i] = copied(r, op, op->args[i]);
@@ -198,6 +202,26 @@ static Op *behind_operands(const Reread *r, const Op *op) {
   return NULL;
 }
 
+// Is all there, in front of `at`, that v is made again of?
+static bool is_there(const Reread *r, const Op *at, Value v) {
+  const Op *def = ir_def(r->f, v);
+  if (!def) return true;
+  if (ir_type(r->f, v)->kind == TK_FRAG && !is_kept(r, v)) {
+    for (uint32_t i = 0; i < def->nargs; i++)
+      if (!is_there(r, at, def->args[i])) return false;
+    return true;
+  }
+  for (const Op *op = at; op && def->parent == at->parent; op = op->next)
+    if (op == def) return false;
+  return true;
+}
+
+static bool are_there(const Reread *r, const Op *at, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!is_there(r, at, op->args[i])) return false;
+  return true;
+}
+
 // A sum, or what a mask leaves of a product, takes the place of a term that
 // nothing else needs: it is made as soon as its terms are there.
 static void sums_early(Reread *r, Region *body) {
@@ -207,7 +231,8 @@ static void sums_early(Reread *r, Region *body) {
     bool own = op->nres == 1 && r->again[op->res[0]];
     if (own || !is_sum(r->f, op)) continue;
     Op *at = behind_operands(r, op);
-    if (!at || at == op || !ends_one(r, at, op)) continue;
+    if (!at || at == op || !ends_one(r, at, op) || !are_there(r, at, op))
+      continue;
     r->early = true;
     for (uint32_t i = 0; i < op->nargs; i++)
       op->args[i] = copied(r, at, op->args[i]);
@@ -224,11 +249,14 @@ static void count_loops(void *data, Op *op) {
   *n += op->code == OP_FOR || op->code == OP_WHILE;
 }
 
+// The only loop is that over tasks.
 static bool is_crowded(Func *f, Arena *a) {
   uint32_t loops = 0;
-  if (!ir_launch(f)) return false;
+  const Op *launch = ir_launch(f);
+  if (!launch) return false;
   ir_walk(f->body, count_loops, &loops);
-  return loops <= 1 && ir_pressure(f, a).regs > COST_REREAD_PRESS;
+  return loops <= (ir_attr(launch, AT_CTAS) != NULL) &&
+         ir_pressure(f, a).regs > COST_REREAD_PRESS;
 }
 
 static Reread known(Func *f, Arena *a) {
