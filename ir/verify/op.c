@@ -8,12 +8,15 @@
 
 #include <string.h>
 
+typedef unsigned __int128 AttrSet;  // of attributes, a bit each
+_Static_assert(AT_COUNT <= 128, "an AttrSet has all attributes");
+
 typedef struct Rule {
   const char *operands, *result;
-  uint64_t required, optional;
+  AttrSet required, optional;
 } Rule;
 
-#define A(id) (UINT64_C(1) << AT_##id)
+#define A(id) ((AttrSet)1 << AT_##id)
 static const Rule rules[OP_COUNT] = {
 #define RULE(id, operands, result, required, optional) \
   [OP_##id] = {operands, result, required, optional},
@@ -109,10 +112,10 @@ static bool attr_ok(const Verifier *v, const IrAttr *a) {
 
 static bool check_attrs(Verifier *v, const Op *op) {
   const Rule *rule = rule_of(op->code);
-  uint64_t seen = 0;
+  AttrSet seen = 0;
   for (uint32_t i = 0; i < op->nattrs; i++) {
     const IrAttr *a = &op->attrs[i];
-    uint64_t bit = UINT64_C(1) << a->id;
+    AttrSet bit = (AttrSet)1 << a->id;
     bool known = (rule->required | rule->optional) & bit;
     if (!known && a->id != AT_NOTE)
       return verify_fail(v, op, "takes no attribute '%s'", attr_name(a->id));
@@ -122,7 +125,7 @@ static bool check_attrs(Verifier *v, const Op *op) {
     seen |= bit;
   }
   for (uint32_t id = 0; id < AT_COUNT; id++)
-    if (rule->required & ~seen & (UINT64_C(1) << id))
+    if (rule->required & ~seen & ((AttrSet)1 << id))
       return verify_fail(v, op, "attribute '%s' is missing",
                          attr_name((AttrId)id));
   return true;
