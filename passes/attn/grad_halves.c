@@ -133,12 +133,9 @@ static bool is_early(const Halves *x, uint32_t i) {
   return grad_chunk_early(x->c, i);
 }
 
-static Scaled read_vector(const Halves *x, uint32_t i, uint32_t local) {
-  return grad_chunk_vector(x->c, x->c->w->item[i].x, local, false);
-}
-
-static Scaled write_vector(const Halves *x, uint32_t k, uint32_t local) {
-  return grad_chunk_vector(x->c, x->c->w->item[k].x, local, false);
+// Along the rows: what is read by, or written.
+static Scaled own_vector(const Halves *x, uint32_t item, uint32_t local) {
+  return grad_chunk_vector(x->c, x->c->w->item[item].x, local, false);
 }
 
 static Scaled cotangent(const Halves *x, uint32_t i, uint32_t local) {
@@ -179,27 +176,35 @@ static Gid same_step(const Halves *x) {
                 grad_chunk_at(c, c->write));
 }
 
+// The sum of v, along `write`, by a tile's factors, over the other half: of
+// steps behind the border, or in front of it, for those of `use`; without a
+// half of the same step.
+static Gid other_half(const Halves *x, Scaled v, Gid t, Half h, bool early,
+                      bool front) {
+  const Chunks *c = x->c;
+  t = grad_chunk_product(x->g, t, v.f);
+  if (!h) return over_write(x, v.v, operand(x->g, same_step(x), t));
+  uint32_t behind = front ? c->use : c->write,
+           before = front ? c->write : c->use;
+  t = operand(x->g, is_pair(c, behind, before, h), t);
+  return over_write(x, scaled(x, v, c->write, h, early), t);
+}
+
 // What of write k of some steps reads i of others get; of the same step.
 static Gid to_read(const Halves *x, Pair p, Half h) {
   const Chunks *c = x->c;
-  Scaled b = write_vector(x, p.k, c->write);
+  Scaled b = own_vector(x, p.k, c->write);
   Gid t =
       tile(x, cotangent(x, p.i, c->use), written(x, p.k, c->write), c->w->col);
-  t = grad_chunk_product(x->g, t, b.f);
-  if (!h) return over_write(x, b.v, operand(x->g, same_step(x), t));
-  t = operand(x->g, is_pair(c, c->use, c->write, h), t);
-  return over_write(x, scaled(x, b, c->write, h, is_early(x, p.i)), t);
+  return other_half(x, b, t, h, is_early(x, p.i), true);
 }
 
 static Gid to_write(const Halves *x, Pair p, Half h) {
   const Chunks *c = x->c;
-  Scaled v = read_vector(x, p.i, c->write);
+  Scaled v = own_vector(x, p.i, c->write);
   Gid t =
       tile(x, written(x, p.k, c->use), cotangent(x, p.i, c->write), c->w->col);
-  t = grad_chunk_product(x->g, t, v.f);
-  if (!h) return over_write(x, v.v, operand(x->g, same_step(x), t));
-  t = operand(x->g, is_pair(c, c->write, c->use, h), t);
-  return over_write(x, scaled(x, v, c->write, h, is_early(x, p.i)), t);
+  return other_half(x, v, t, h, is_early(x, p.i), false);
 }
 
 static bool reads(const Halves *x, uint32_t i) {
@@ -252,7 +257,7 @@ static void add_reads(Halves *x, Half h, bool early, Gid *flows) {
     if (!v) continue;
     v = grad_2(g, OP_MUL, v, level(c, c->use, h, early));
     add_to(x, &x->dx[i], v);
-    *flows = grad_chunk_plus(g, *flows, flow(x, read_vector(x, i, c->use), v));
+    *flows = grad_chunk_plus(g, *flows, flow(x, own_vector(x, i, c->use), v));
   }
 }
 
@@ -267,7 +272,7 @@ static void add_writes(Halves *x, Half h, bool early, Gid *flows) {
     if (!v) continue;
     v = grad_2(g, OP_MUL, v, level(c, c->use, h, early));
     add_to(x, &x->db[k], v);
-    *flows = grad_chunk_plus(g, *flows, flow(x, write_vector(x, k, c->use), v));
+    *flows = grad_chunk_plus(g, *flows, flow(x, own_vector(x, k, c->use), v));
   }
 }
 
@@ -297,7 +302,7 @@ static void add_state(Halves *x, uint32_t i) {
   v = grad_chunk_product(x->g, v, y.f);
   v = grad_2(x->g, OP_MUL, v, grad_halves_upto(c, c->use, is_early(x, i)));
   add_to(x, &x->dx[i], v);
-  add_flows(x, flow(x, read_vector(x, i, c->use), v),
+  add_flows(x, flow(x, own_vector(x, i, c->use), v),
             is_crossed(c, c->use, is_early(x, i)));
 }
 
@@ -308,7 +313,7 @@ static void add_cotangent(Halves *x, uint32_t k) {
   v = grad_chunk_product(x->g, v, e.f);
   v = grad_2(x->g, OP_MUL, v, grad_halves_behind(c, c->use));
   add_to(x, &x->db[k], v);
-  add_flows(x, flow(x, write_vector(x, k, c->use), v),
+  add_flows(x, flow(x, own_vector(x, k, c->use), v),
             grad_chunk_before(c, c->use, c->at));
 }
 
@@ -333,7 +338,7 @@ static void add_borders(Halves *x) {
 static Gid paths(const Halves *x, Pair p) {
   Grad *g = x->g;
   const Chunks *c = x->c;
-  Scaled b = write_vector(x, p.k, c->use), q = read_vector(x, p.i, c->write);
+  Scaled b = own_vector(x, p.k, c->use), q = own_vector(x, p.i, c->write);
   bool early = is_early(x, p.i);
   Gid all = 0;
   for (Half h = COST_GRAD_CHUNK / 2; h; h /= 2) {
@@ -358,7 +363,7 @@ static Gid of_cotangent(const Halves *x, uint32_t k) {
     Gid v = grad_moved(g, c->scaled[k], c->write, grad_chunk_at(c, c->use));
     return grad_chunk_dot(c, v, c->cotangent, c->w->row);
   }
-  Scaled b = write_vector(x, k, c->use);
+  Scaled b = own_vector(x, k, c->use);
   Gid v = grad_2(g, OP_MUL, grad_chunk_as(g, DT_F32, b.v),
                  grad_halves_behind(c, c->use));
   v = grad_chunk_dot(c, v, c->cotangent, c->w->row);
