@@ -59,6 +59,21 @@ static int kind_of(const Elf64_Shdr *s) {
   return s->sh_flags & SHF_WRITE ? WRITE : READ;
 }
 
+// What is written, by the loader alone: all of it is read only behind that.
+static bool is_constant(const Link *l, const Elf64_Shdr *s) {
+  static const char text[] = ".data.rel.ro";
+  const Elf64_Shdr *names = &l->sec[l->head->e_shstrndx];
+  const char *name = l->object + names->sh_offset + s->sh_name;
+  return kind_of(s) != WRITE || !s->sh_size ||
+         strncmp(name, text, sizeof text - 1) == 0;
+}
+
+static bool has_variables(const Link *l) {
+  for (uint32_t i = 0; i < l->head->e_shnum; i++)
+    if (!is_constant(l, &l->sec[i])) return true;
+  return false;
+}
+
 static const char *name_of(const Link *l, uint32_t i) {
   return l->names + l->sym[i].st_name;
 }
@@ -364,6 +379,7 @@ static void write_sections(const Link *l, uint64_t at) {
 const char *shared_of_object(const Buf *object, Buf *out) {
   Link l = {.a = out->arena};
   if (!open_object(&l, object)) return "another format";
+  if (has_variables(&l)) return "variables";
   l.address = NEWN(l.a, uint64_t, l.head->e_shnum);
   l.dynamic = NEWN(l.a, uint32_t, l.nsym);
   l.stub = NEWN(l.a, uint32_t, l.nsym);

@@ -3,9 +3,9 @@
 plan "turn" hands the state from chunk to chunk: exact for any step, no faster.
 plan "states" composes: what a chunk makes of its first state S is M S + L. L is
 its last state where S is zero; M is what it makes of unit states where nothing
-is written, or what they add to L. All chunks find theirs at once, all ranks compose those in front of
-their own, and run from the state that is found. The cotangents of states go
-the other way through the transposed M.
+is written, or what they add to L. All chunks find theirs at once, all ranks
+compose those in front of their own, and run from the state that is found. The
+cotangents of states go the other way through the transposed M.
 
 Nothing is known of the program but that it computes. Which input has to be zero
 that nothing is written, if there is one, and whether M is a factor for each
