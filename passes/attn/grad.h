@@ -264,6 +264,9 @@ bool grad_import(Grad *g);
 // The coordinates of memory with these axes, and its shape, as the program has
 // them: groups are whole again. Without axes it has one element.
 uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape);
+// The same of what the program stores: in the order of its axes, whether their
+// extents are known or not, since its caller laid it out before they were.
+uint32_t grad_coordinates_saved(Grad *g, uint64_t axes, Gid *index, Dim *shape);
 
 // Axes of the program's as axes of the graph.
 uint64_t grad_bits_of(const Grad *g, uint32_t of);

@@ -266,6 +266,53 @@ static Emit emitter(Grad *g, const GradKernel *k, Func *f) {
 }
 
 // ---------------------------------------------------------------- the program
+// The coordinate along an axis of the graph, of the program's own axis.
+static Value axis_coordinate(Emit *e, uint32_t i) {
+  const GradAxis *a = &e->g->axes.at[i];
+  Value x = ir_index(&e->b, a->of);
+  if (grad_bits_of(e->g, a->of) == grad_bit(i)) return x;
+  const GradAxis *group = a->inner ? a : a - 1;
+  Value size = ir_dim(&e->b, group->inner);
+  return ir_2(&e->b, a->inner ? OP_FLOORDIV : OP_MOD, x, size);
+}
+
+// That of memory: an axis of the program, or a half of one that is grouped.
+static Value own_coordinate(Emit *e, Gid index) {
+  uint64_t axes = grad_at(e->g, index)->axes;
+  if (!axes) return ir_int(&e->b, 0);
+  uint32_t i = 0;
+  while (!(axes & grad_bit(i))) i++;
+  uint32_t of = e->g->axes.at[i].of;
+  return axes == grad_bits_of(e->g, of) ? ir_index(&e->b, of)
+                                        : axis_coordinate(e, i);
+}
+
+// Where v, which is the node x, has its first point of those at which it is
+// the same: it may have more axes in the program, which has heads where the
+// graph has groups. 0: everywhere.
+static Value where_first(Emit *e, Value v, Gid x) {
+  Builder *b = &e->b;
+  Grad *g = e->g;
+  Value all = 0;
+  for (uint32_t i = 0; i < g->axes.n; i++) {
+    uint32_t of = g->axes.at[i].of;
+    if (of == UINT32_MAX || !type_has_axis(ir_type(b->fn, v), of)) continue;
+    if (grad_at(g, x)->axes & grad_bit(i)) continue;
+    Value zero = ir_2(b, OP_EQ, axis_coordinate(e, i), ir_int(b, 0));
+    all = all ? ir_2(b, OP_AND, all, zero) : zero;
+  }
+  return all;
+}
+
+static void store_where(Builder *b, Value t, Value v, const Value *at,
+                        uint32_t n, Value keep) {
+  Value args[12] = {t, v};
+  for (uint32_t i = 0; i < n; i++) args[i + 2] = at[i];
+  args[n + 2] = keep;
+  IrAttr masked = {.id = AT_MASKED, .i = 1};
+  ir_op(b, OP_STORE, args, n + 2 + (keep != 0), &masked, keep != 0, NULL, 0, 0);
+}
+
 // The program stores what its gradient reads of it.
 void grad_save(Grad *g) {
   Emit e = emitter(g, NULL, g->f);
@@ -285,11 +332,8 @@ void grad_save(Grad *g) {
     Value out = ir_param(g->f, t.name, PR_OUT, t.type), at[8];
     Value v =
         ir_1(&e.b, OP_REF, as_float(&e, grad_emit(&e, r.node), t.type.dtype));
-    const Type *type = ir_type(g->f, v);
-    uint32_t n = 0;
-    for (; n < type->n; n++) at[n] = ir_index(&e.b, type->axis[n]);
-    if (!n) at[n++] = ir_int(&e.b, 0);
-    ir_store(&e.b, out, v, at, n);
+    for (uint32_t n = 0; n < r.n; n++) at[n] = own_coordinate(&e, r.index[n]);
+    store_where(&e.b, out, v, at, r.n, where_first(&e, v, r.node));
   }
 }
 
@@ -502,11 +546,7 @@ void grad_emit_store(Emit *e, const GradStore *s, Value v) {
     ir_store(b, t, v, at, n);
     return;
   }
-  Value args[12] = {t, v};
-  for (uint32_t i = 0; i < n; i++) args[i + 2] = at[i];
-  args[n + 2] = keep;
-  IrAttr masked = {.id = AT_MASKED, .i = 1};
-  ir_op(b, OP_STORE, args, n + 3, &masked, 1, NULL, 0, 0);
+  store_where(b, t, v, at, n, keep);
 }
 
 static void emit_first(Emit *e, Gid x) {

@@ -111,12 +111,13 @@ static bool is_fixed(const Grad *g, uint32_t axis) {
   return dim_is_const(&g->m->dims, g->axes.at[axis].axis.extent, &n);
 }
 
-uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape) {
+static uint32_t coordinates(Grad *g, uint64_t axes, bool fixed, Gid *index,
+                            Dim *shape) {
   uint32_t n = 0;
   for (uint32_t turn = 0; turn < 2 * g->axes.n; turn++) {
     uint32_t i = turn % g->axes.n;
-    if (!(axes & grad_bit(i)) || is_fixed(g, i) != (turn >= g->axes.n))
-      continue;
+    bool last = fixed && is_fixed(g, i);
+    if (!(axes & grad_bit(i)) || last != (turn >= g->axes.n)) continue;
     uint32_t of = g->axes.at[i].of;
     bool whole = g->axes.at[i].inner && (axes & grad_bit(g->axes.at[i].other));
     index[n] = whole ? index_node(g, of) : grad_index(g, i);
@@ -127,6 +128,15 @@ uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape) {
   index[0] = grad_int(g, 0);
   shape[0] = dim_const(&g->m->dims, 1);
   return 1;
+}
+
+uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape) {
+  return coordinates(g, axes, true, index, shape);
+}
+
+uint32_t grad_coordinates_saved(Grad *g, uint64_t axes, Gid *index,
+                                Dim *shape) {
+  return coordinates(g, axes, false, index, shape);
 }
 
 // ---------------------------------------------------------------- ops

@@ -112,19 +112,18 @@ static DType made_type(const Grad *g, Gid x) {
 }
 
 // Where x is in a tensor of rows: at its coordinates, or it is one number.
-static uint32_t row_index(Grad *g, Gid x, Gid *index, Dim *shape) {
-  uint32_t n = grad_coordinates(g, grad_at(g, x)->axes, index, shape);
-  if (n) return n;
-  index[0] = grad_int(g, 0);
-  shape[0] = dim_const(&g->m->dims, 1);
-  return 1;
+static uint32_t row_index(Grad *g, Gid x, GradFrom from, Gid *index,
+                          Dim *shape) {
+  uint64_t axes = grad_at(g, x)->axes;
+  return from == GF_SAVED ? grad_coordinates_saved(g, axes, index, shape)
+                          : grad_coordinates(g, axes, index, shape);
 }
 
 // A tensor of rows for x.
 static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
   Gid index[8];
   Dim shape[8];
-  uint32_t n = row_index(g, x, index, shape);
+  uint32_t n = row_index(g, x, from, index, shape);
   GradTensor t = {.name = tensor_name(g, x, from, g->tensors.n),
                   .from = from,
                   .read = true,
@@ -136,7 +135,7 @@ GradRead *grad_read(Grad *g, Gid x) {
   Dim shape[8];
   if (read_of(g, x)) return read_of(g, x);
   GradRead r = {.node = x, .tensor = row_tensor(g, x, GF_MADE)};
-  r.n = row_index(g, x, r.index, shape);
+  r.n = row_index(g, x, GF_MADE, r.index, shape);
   vec_push(g->arena, &g->reads, r);
   return read_of(g, x);
 }
@@ -200,9 +199,10 @@ static void need(Plan *p, Gid x) {
   }
   if (read_of(g, x)) return;
   GradRead r = {.node = x, .asked = true};
+  GradFrom from = p->cotangent[x] || p->made[x] ? GF_MADE : GF_SAVED;
   Dim shape[8];
-  r.n = row_index(g, x, r.index, shape);
-  if (p->cotangent[x] || p->made[x]) {
+  r.n = row_index(g, x, from, r.index, shape);
+  if (from == GF_MADE) {
     r.tensor = row_tensor(g, x, GF_MADE);
     for (uint32_t i = 0; i < grad_at(g, x)->n; i++)
       need_of_row(p, grad_at(g, x)->arg[i]);
@@ -642,7 +642,7 @@ static Todo row_of(Grad *g, uint32_t read) {
   Todo t = {.s = {.tensor = r.tensor, .v = (Gid)known, .span = g->f->span},
             .read = read};
   Dim shape[8];
-  t.s.n = row_index(g, r.node, t.s.index, shape);
+  t.s.n = row_index(g, r.node, GF_MADE, t.s.index, shape);
   return t;
 }
 

@@ -122,11 +122,15 @@ static bool across(const Builder *b, Value x, Value y) {
 }
 
 // An index has the shape of what is stored where only the mask has an axis: a
-// part of a vector that stores a number of the whole.
+// part of a vector that stores a number of the whole, a row that stores what
+// all rows have in common.
 static void spread_index(Builder *b, Value *at, uint32_t n, Type tile) {
   if (tile.kind != TK_FRAG) return;
+  bool seen[SLICE_COL + 1] = {0};
   for (uint32_t i = 0; i < n; i++)
-    if (lower_is_frag(b, at[i])) return;
+    if (lower_is_frag(b, at[i])) seen[ir_type(b->fn, at[i])->slice] = true;
+  if (seen[SLICE_NONE] || (seen[SLICE_ROW] && seen[SLICE_COL])) return;
+  if (tile.slice != SLICE_NONE && seen[tile.slice]) return;
   tile.dtype = ir_type(b->fn, at[0])->dtype;
   at[0] = lower_as(b, at[0], tile);
 }
