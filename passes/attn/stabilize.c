@@ -13,6 +13,7 @@
 // back. A row that subtracts something reduced over its keys is left alone.
 //
 // Needs: inline. Tests: test/passes/stabilize/.
+#include "ir/deps.h"
 #include "passes/support/cost.h"
 #include "passes/support/order.h"
 #include "passes/pass.h"
@@ -34,6 +35,7 @@ typedef struct Stab {
   uint32_t axis;
   Ops keyed, rows;  // exp ops: per key of `axis`, of row values
   Ops logs;         // log ops of row values
+  DomainAxes domains;
 } Stab;
 
 static bool has_key_axis(const Func *f, Value v) {
@@ -103,15 +105,17 @@ static void find_logs(Stab *s, const Ops *set, Ops *out) {
 
 static bool invariant(Stab *s, const Ops *set, const Ops *logs) {
   ProbeSeen seen = {0};
+  Value *changed = NEWN(s->arena, Value, set->n);
+  for (uint32_t i = 0; i < set->n; i++) changed[i] = set->at[i]->res[0];
   for (uint64_t k = 0; k < PROBE_TRIALS; k++) {
     Probe a, b;
     double t = trial(s, set, &a, &b, k);
     for (uint32_t j = 0; j < logs->n; j++)
       probe_put(&b.shift, logs->at[j]->res[0], -t);
     if (!probe_same(&a, &b, s->f->body)) return false;
-    probe_note(&seen, &a);
+    probe_note(&seen, &a, &b);
   }
-  return probe_shown(&seen);
+  return probe_shown(&seen, changed, set->n);
 }
 
 // ---------------------------------------------------------------- rewriting
@@ -130,6 +134,8 @@ static Value reference(Stab *s, Builder *b, const Ops *set) {
   for (uint32_t i = 0; i < set->n; i++) {
     Value x = set->at[i]->args[0];
     uint32_t over[MAX_AXES], n = key_axes(s->f, x, over);
+    for (uint32_t k = 0; k < n && over[k] < 64; k++)
+      x = ir_cover(b, x, s->domains.of[over[k]]);
     if (n) x = ir_reduce(b, RK_MAX, x, over, n);
     m = m ? ir_2(b, OP_MAX, m, x) : x;
   }
@@ -235,6 +241,13 @@ static bool run_once(Stab *s) {
   return false;
 }
 
+static void note_domains(Stab *s) {
+  for (const Op *op = s->f->body->first; op; op = op->next)
+    if (op->code == OP_DOMAIN)
+      ir_note_domain(s->f, &s->domains, (uint32_t)ir_attr_i(op, AT_AXIS, 0),
+                     op->args[0]);
+}
+
 static void run_axis(Stab *s) {
   while (run_once(s)) continue;
   for (uint32_t i = 0; i < s->keyed.n; i++)
@@ -253,6 +266,7 @@ bool pass_stabilize(Ctx *cx, Module *m, const PassOpt *opt) {
       if (f->axes.at[a].role != AX_KEY) continue;
       Stab s = {.cx = cx, .f = f, .arena = &cx->scratch, .axis = a};
       range_init(&s.ranges, f, s.arena);
+      note_domains(&s);
       run_axis(&s);
     }
   }

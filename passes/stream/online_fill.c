@@ -15,9 +15,9 @@ static bool is_gauge(Online *o, const Red *r) {
     double by = probe_pair(&a, &b, o->f, o->arena, i);
     probe_put(&b.shift, r->res, by);
     if (!probe_same(&a, &b, o->region)) return false;
-    probe_note(&seen, &a);
+    probe_note(&seen, &a, &b);
   }
-  return probe_shown(&seen);
+  return probe_shown(&seen, &r->res, 1);
 }
 
 void online_gauges(Online *o) {

@@ -15,7 +15,7 @@ bool gauge_is(const Func *f, Arena *a, Value v) {
     double by = probe_pair(&x, &y, f, a, i);
     probe_put(&y.shift, v, by);
     if (!probe_same(&x, &y, f->body)) return false;
-    probe_note(&seen, &x);
+    probe_note(&seen, &x, &y);
   }
-  return probe_shown(&seen);
+  return probe_shown(&seen, &v, 1);
 }

@@ -8,6 +8,7 @@
 void probe_init(Probe *p, const Func *f, Arena *a, uint64_t seed) {
   *p = (Probe){.f = f, .seed = seed, .size = 1};
   p->memo.arena = p->force.arena = p->shift.arena = p->scale.arena = a;
+  p->met.arena = a;
 }
 
 double probe_pair(Probe *a, Probe *b, const Func *f, Arena *arena, uint64_t i) {
@@ -16,6 +17,7 @@ double probe_pair(Probe *a, Probe *b, const Func *f, Arena *arena, uint64_t i) {
   probe_init(a, f, arena, 1000 + i);
   probe_init(b, f, arena, 1000 + i);
   a->size = b->size = sizes[i % (sizeof sizes / sizeof *sizes)];
+  a->free = b->free = i % 2;
   return by[i % (sizeof by / sizeof *by)];
 }
 
@@ -153,6 +155,40 @@ static bool probe_equal(const Probe *p, const Op *op, const double *a) {
   return a[0] == a[1];
 }
 
+// Is v made of integers and their comparisons, and of no float?
+static bool is_discrete(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (!op || dtype_is_float(ir_type(f, v)->dtype)) return false;
+  if (op->code == OP_LOAD) return true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!ir_const_value(f, op->args[i], &(double){0}) &&
+        dtype_is_float(ir_type(f, op->args[i])->dtype))
+      return false;
+  bool ok = true;
+  for (uint32_t i = 0; i < op->nargs && op->code != OP_CAST; i++)
+    if (ir_type(f, op->args[i])->dtype == DT_BOOL)
+      ok = ok && is_discrete(f, op->args[i]);
+  return ok;
+}
+
+// The side that a select takes.
+static bool chosen(Probe *p, Value c) {
+  double r;
+  if (!p->free || ir_const_value(p->f, c, &r) || !is_discrete(p->f, c))
+    return probe_value(p, c) != 0;
+  return probe_random(p, c, where(p, ir_type(p->f, c))) > 0;
+}
+
+static double coordinate(const Probe *p, uint32_t axis) {
+  const Axis *a = &p->f->axes.at[axis];
+  if (a->role == AX_KEY) return p->at[axis];
+  int64_t n;
+  if (!dim_is_const(&p->f->mod->dims, a->extent, &n) || n < 1)
+    return source(p, 77, axis, DT_I64);
+  uint64_t b[] = {77, axis};
+  return (double)(map_hash(b, sizeof b, p->seed) % (uint64_t)n);
+}
+
 static double probe_op(Probe *p, const Op *op, Value v) {
   double a[ELEM_ARGS], r;
   switch (op->code) {
@@ -160,9 +196,7 @@ static double probe_op(Probe *p, const Op *op, Value v) {
   case OP_DIM:
     return 4 + floor(2 * fabs(probe_random(p, 99, ir_attr(op, AT_DIM)->i)));
   case OP_INDEX: {
-    uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
-    if (p->f->axes.at[axis].role == AX_KEY) return p->at[axis];
-    return source(p, 77, axis, DT_I64);
+    return coordinate(p, (uint32_t)ir_attr_i(op, AT_AXIS, 0));
   }
   case OP_REDUCE:
     return reduce(p, op, ir_attr(op, AT_OVER), 0,
@@ -174,8 +208,7 @@ static double probe_op(Probe *p, const Op *op, Value v) {
   bool elem = (op_info(op->code)->flags & OPF_ELEM) != 0;
   if (!elem || op->nargs == 0) return opaque(p, op, v);
   if (op->code == OP_SELECT) {
-    bool c = probe_value(p, op->args[0]) != 0;
-    return probe_value(p, op->args[c ? 1 : 2]);
+    return probe_value(p, op->args[chosen(p, op->args[0]) ? 1 : 2]);
   }
   for (uint32_t i = 0; i < op->nargs; i++) a[i] = probe_value(p, op->args[i]);
   if (op->code == OP_EQ) return probe_equal(p, op, a);
@@ -193,8 +226,11 @@ double probe_value(Probe *p, Value v) {
   if (map_get(&p->memo, key, &b)) return from_bits(b);
   double r = info->def ? probe_op(p, info->def, v)
                        : source(p, v, where(p, &info->type), info->type.dtype);
-  if (map_get(&p->shift, v, &b)) r += from_bits(b);
-  if (map_get(&p->scale, v, &b)) r *= from_bits(b);
+  bool more = map_get(&p->shift, v, &b);
+  if (more) r += from_bits(b);
+  bool times = map_get(&p->scale, v, &b);
+  if (times) r *= from_bits(b);
+  if (more || times) map_put(&p->met, v, 1);
   map_put(&p->memo, key, bits_of(r));
   return r;
 }
@@ -226,12 +262,19 @@ bool probe_same(Probe *a, Probe *b, const Region *r) {
   return true;
 }
 
-void probe_note(ProbeSeen *s, const Probe *a) {
+void probe_note(ProbeSeen *s, const Probe *a, const Probe *b) {
   s->trials += a->compared > 0;
   s->zero |= a->zero;
   s->told |= a->told;
+  if (!a->compared) return;
+  s->met.arena = b->met.arena;
+  for (uint32_t i = 0; i < b->met.cap; i++)
+    if (b->met.used[i]) map_put(&s->met, b->met.key[i], 1);
 }
 
-bool probe_shown(const ProbeSeen *s) {
+bool probe_shown(const ProbeSeen *s, const Value *changed, uint32_t n) {
+  uint64_t met;
+  for (uint32_t i = 0; i < n; i++)
+    if (!s->met.arena || !map_get(&s->met, changed[i], &met)) return false;
   return s->trials >= PROBE_TRIALS / 2 && !(s->zero & ~s->told);
 }

@@ -3,6 +3,8 @@
 // every other axis gets one, so that a vector is a number. Loads and other
 // sources are fixed random functions of the seed and of their operands; a row's
 // float that is compared with the coordinate of a key is that of one of them.
+// Coordinates are small: in every other trial of a test, which side a select of
+// integers takes is a random function too, so that both are met.
 #ifndef ATTNC_PASSES_SUPPORT_PROBE_H
 #define ATTNC_PASSES_SUPPORT_PROBE_H
 
@@ -14,9 +16,11 @@ typedef struct Probe {
   const Func *f;
   uint64_t seed;
   double size;          // of float sources: they are in [-1.5, 1.5) * size
+  bool free;            // conditions of integers are random
   Map memo;             // (value, coordinates) -> bits of the double
   Map force;            // Value -> bits: the value is this
   Map shift, scale;     // Value -> bits: added to, multiplied with its value
+  Map met;              // of those, by Value: it was computed
   uint8_t at[32];       // coordinate by axis
   uint32_t compared;    // numbers that probe_same found equal
   uint32_t n;           // operands of effects that it saw
@@ -27,6 +31,7 @@ typedef struct Probe {
 typedef struct ProbeSeen {
   uint32_t trials;      // that said something
   uint64_t zero, told;  // operands that were 0, another number, in some
+  Map met;              // values of b, changed there, that some computed
 } ProbeSeen;
 
 void probe_init(Probe *p, const Func *f, Arena *a, uint64_t seed);
@@ -45,8 +50,9 @@ double probe_random(const Probe *p, uint64_t a, uint64_t b);
 bool probe_same(Probe *a, Probe *b, const Region *r);
 // Notes a trial. What is 0 in all trials was not tested: what it depends on was
 // met at none of their points.
-void probe_note(ProbeSeen *s, const Probe *a);
-// Have the trials shown that nothing depends on what was changed?
-bool probe_shown(const ProbeSeen *s);
+void probe_note(ProbeSeen *s, const Probe *a, const Probe *b);
+// Have the trials shown that nothing depends on the n values that were changed
+// in b? Of one that none of them computed they say nothing.
+bool probe_shown(const ProbeSeen *s, const Value *changed, uint32_t n);
 
 #endif
