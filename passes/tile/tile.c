@@ -107,6 +107,7 @@ static bool tile_recur(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   uint32_t n = op->nargs;
   Value *args = NEWN(m->arena, Value, n + 3);
   Type *types = NEWN(m->arena, Type, n + 1);
+  if (!demand(t, b, op, m)) return false;
   args[0] = ir_const_i(b, DT_I64, 0);
   args[1] = ir_dim(b, t->from->axes.at[axis].extent);
   args[2] = ir_const_i(b, DT_I64, 1);
