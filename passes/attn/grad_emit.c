@@ -2,6 +2,7 @@
 // become parallel ones, those that are summed key axes; each condition of a
 // domain goes to the innermost key axis that it varies with.
 #include "passes/attn/grad_emit.h"
+#include "passes/support/gauge.h"
 #include "passes/support/outline.h"
 
 #include <assert.h>
@@ -313,6 +314,61 @@ static void store_where(Builder *b, Value t, Value v, const Value *at,
   ir_op(b, OP_STORE, args, n + 2 + (keep != 0), &masked, keep != 0, NULL, 0, 0);
 }
 
+// What is known of a node that the program stores for its gradient.
+typedef struct Soft {
+  Emit *e;
+  uint8_t *seen;  // by Gid: 1 + what `below` found
+} Soft;
+
+enum { SOFT_MAX = 1, SOFT_EXP = 2 };
+
+// Of what x, a value of a row, is made elementwise: is a maximum over keys in
+// it on which nothing depends, is it in an exponential?
+static uint8_t below(Soft *s, Gid x) {
+  Grad *g = s->e->g;
+  const GradNode *n = grad_at(g, x);
+  if (s->seen[x]) return s->seen[x] - 1;
+  uint8_t r = 0;
+  bool max = n->code == OP_REDUCE && n->attr == RK_MAX && x < g->forward;
+  if (max && (n->over & grad_role(g, AX_KEY)) &&
+      gauge_is(g->f, g->arena, g->of[x]))
+    r = SOFT_MAX;
+  bool elem = op_info(n->code)->flags & OPF_ELEM;
+  for (uint32_t i = 0; elem && i < n->n; i++) r |= below(s, n->arg[i]);
+  if (n->code == OP_EXP && (r & SOFT_MAX)) r |= SOFT_EXP;
+  s->seen[x] = r + 1;
+  return r;
+}
+
+// A row without keys has the maximum -inf. exp(sink - max) is infinite then,
+// and so is what it is divided by: of such values those are stored for which
+// the maximum is a number.
+static void soften(Soft *s, Gid x) {
+  const GradNode *n = grad_at(s->e->g, x);
+  Value *memo = &s->e->memo[x];
+  if (!below(s, x) || s->seen[x] == UINT8_MAX) return;
+  s->seen[x] = UINT8_MAX;
+  if (n->code == OP_REDUCE) {
+    *memo = ir_1(&s->e->b, OP_REF, *memo);
+    return;
+  }
+  *memo = 0;
+  for (uint32_t i = 0; i < n->n; i++) soften(s, n->arg[i]);
+}
+
+static void soften_saved(Emit *e) {
+  Grad *g = e->g;
+  Soft s = {e, NEWN(g->arena, uint8_t, g->nodes.n)};
+  for (uint32_t turn = 0; turn < 2; turn++)
+    for (uint32_t i = 0; i < g->reads.n; i++) {
+      Gid x = g->reads.at[i].node;
+      bool saved = g->tensors.at[g->reads.at[i].tensor].from == GF_SAVED;
+      bool soft =
+          saved && (s.seen[x] == UINT8_MAX || (below(&s, x) & SOFT_EXP));
+      if (soft && turn) soften(&s, x);
+    }
+}
+
 // The program stores what its gradient reads of it.
 void grad_save(Grad *g) {
   Emit e = emitter(g, NULL, g->f);
@@ -323,6 +379,7 @@ void grad_save(Grad *g) {
   }
   for (uint32_t i = 1; i < g->tensors.n; i++)
     if (g->tensors.at[i].param) e.tensor[i] = g->tensors.at[i].param;
+  soften_saved(&e);
   for (uint32_t i = 1; i < g->tensors.n; i++) {
     const GradTensor t = g->tensors.at[i];
     if (t.from != GF_SAVED) continue;
