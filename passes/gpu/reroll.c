@@ -264,22 +264,72 @@ static bool place_sums(Reroll *x) {
   return x->products >= COST_REROLL_PRODUCTS;
 }
 
-// In front of the first op that needs a sum; NULL: something that the loop
-// needs is made behind it.
-static Op *loop_place(const Reroll *x) {
+// The place of the last op that makes something that the loop needs.
+static uint32_t last_needed(const Reroll *x) {
   uint32_t last = 0;
   for (uint32_t i = 0; i < x->nodes.n; i++) {
     const Node *n = &x->nodes.at[i];
     if (n->kind == COMMON && x->at[n->v[0]] > last) last = x->at[n->v[0]];
   }
   for (uint32_t i = 0; i < x->nsums; i++)
-    if (x->sum[i].start && x->at[x->sum[i].start] > last)
-      last = x->at[x->sum[i].start];
-  uint32_t at = 1;
-  for (Op *op = x->r->first; op; op = op->next, at++)
-    for (uint32_t i = 0; i < x->nsums; i++)
-      if (ir_mentions(op, x->sum[i].last->res[0])) return at > last ? op : NULL;
-  return NULL;
+    if (x->at[x->sum[i].start] > last) last = x->at[x->sum[i].start];
+  return last;
+}
+
+// Is the op made of one of these values?
+static bool is_of(const Reroll *x, const Op *op, const bool *of) {
+  bool any = false;
+  for (uint32_t i = 0; i < op->nargs; i++) any |= of[op->args[i]];
+  for (Value v = 1; op->nregions && v < x->f->values.n && !any; v++)
+    any = of[v] && ir_mentions(op, v);
+  return any;
+}
+
+// By value: is it made of a sum of the loop?
+static bool *behind_loop(const Reroll *x) {
+  bool *of = NEWN(x->arena, bool, x->f->values.n);
+  for (uint32_t i = 0; i < x->nsums; i++) of[x->sum[i].last->res[0]] = true;
+  for (const Op *op = x->r->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->nres; i++) of[op->res[i]] |= is_of(x, op, of);
+  return of;
+}
+
+static bool needs_sums(const Reroll *x, const bool *of) {
+  for (uint32_t i = 0; i < x->nodes.n; i++)
+    if (x->nodes.at[i].kind == COMMON && of[x->nodes.at[i].v[0]]) return true;
+  for (uint32_t i = 0; i < x->nsums; i++)
+    if (of[x->sum[i].start]) return true;
+  return false;
+}
+
+// It may stand behind others: a store to what nothing else reads or writes too.
+static bool may_wait(const Reroll *x, const Op *op) {
+  if (op->code == OP_GSTORE) return x->uses[op->args[0]] == 1;
+  return op_info(op->code)->flags & OPF_PURE && !op->nregions;
+}
+
+// In front of the first op that needs a sum, behind all that the loop needs:
+// what is made of sums before that moves there. NULL: there is no such place.
+static Op *loop_place(const Reroll *x) {
+  const bool *of = behind_loop(x);
+  uint32_t last = last_needed(x), at = 1;
+  Op *first = NULL, *end = x->r->first;
+  bool moves = true;
+  for (; end && (at <= last || !first); end = end->next, at++) {
+    if (!is_of(x, end, of)) continue;
+    if (!first) first = end;
+    if (at > last) break;
+    moves &= may_wait(x, end);
+  }
+  if (!first || !end || !moves || needs_sums(x, of)) return NULL;
+  if (first == end) return first;
+  Op *op = first->next, *next;
+  ir_move_before(first, end);
+  for (; op != first; op = next) {
+    next = op->next;
+    if (is_of(x, op, of)) ir_move_before(op, end);
+  }
+  return first;
 }
 
 // ---------------------------------------------------------------- the loop
