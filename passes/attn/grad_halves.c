@@ -64,23 +64,51 @@ static Gid count(Grad *g, Gid c) {
   return operand(g, c, grad_num(g, 1));
 }
 
-static Gid half_of(const Chunks *c, uint32_t axis, Half h) {
-  return grad_2(c->g, OP_FLOORDIV, grad_chunk_at(c, axis), grad_int(c->g, h));
-}
-
-// Is the step behind the border of its block?
-static Gid is_behind(const Chunks *c, uint32_t axis, Half h) {
+// Steps and borders are counted twice, 2 t + 1 being the middle of step t, and
+// no number is 1: all levels have the same ops, which code has once
+// (passes/gpu/reroll.c).
+static Gid middle(const Chunks *c, uint32_t axis) {
   Grad *g = c->g;
-  Gid which = grad_2(g, OP_MOD, half_of(c, axis, h), grad_int(g, 2));
-  return grad_2(g, OP_EQ, which, grad_int(g, c->w->reverse ? 0 : 1));
+  Gid at = grad_chunk_at(c, axis);
+  return grad_2(g, OP_ADD, grad_2(g, OP_ADD, at, at), grad_int(g, 1));
 }
 
-// Is step `i` in the half behind the border, `k` in that in front of it?
+typedef struct Place {
+  Gid own, start, size;  // of a step, its half
+  Gid odd;               // is that the second half of a block?
+} Place;
+
+static Place place_of(const Chunks *c, uint32_t axis, Half h) {
+  Grad *g = c->g;
+  Place p = {.size = grad_num(g, 2 * (double)h)};
+  p.own = grad_chunk_as(g, DT_F32, middle(c, axis));
+  Gid half = grad_2(g, OP_MUL, p.own, grad_num(g, 0.5 / (double)h));
+  Gid block = grad_2(g, OP_MUL, p.own, grad_num(g, 0.25 / (double)h));
+  half = grad_1(g, OP_FLOOR, half);
+  block = grad_1(g, OP_FLOOR, block);
+  p.start = grad_2(g, OP_MUL, half, p.size);
+  p.odd = grad_2(g, OP_NE, half, grad_2(g, OP_ADD, block, block));
+  return p;
+}
+
+static Gid is_within(const Chunks *c, uint32_t axis, Gid lo, Gid hi) {
+  Grad *g = c->g;
+  Gid at = middle(c, axis);
+  lo = grad_2(g, OP_LT, grad_chunk_as(g, DT_I64, lo), at);
+  return grad_2(g, OP_AND, lo,
+                grad_2(g, OP_LT, at, grad_chunk_as(g, DT_I64, hi)));
+}
+
+// Is step `i` in the half behind the border, `k` in that in front of it? One
+// of them is `use`: of that the other's half is found.
 static Gid is_pair(const Chunks *c, uint32_t i, uint32_t k, Half h) {
   Grad *g = c->g;
-  Gid same = grad_2(g, OP_EQ, half_of(c, i, 2 * h), half_of(c, k, 2 * h));
-  Gid before = grad_1(g, OP_NOT, is_behind(c, k, h));
-  return grad_2(g, OP_AND, same, grad_2(g, OP_AND, is_behind(c, i, h), before));
+  Place p = place_of(c, c->use, h);
+  bool second = (i == c->use) != c->w->reverse;
+  Gid lo = grad_2(g, second ? OP_SUB : OP_ADD, p.start, p.size);
+  Gid end = grad_2(g, OP_ADD, lo, p.size);
+  Gid hi = grad_3(g, OP_SELECT, p.odd, second ? end : lo, second ? lo : end);
+  return is_within(c, i == c->use ? k : i, lo, hi);
 }
 
 // Is the decay of step `at` between step `t` and the border, of which t is
@@ -93,10 +121,14 @@ static Gid is_crossed(const Chunks *c, uint32_t t, bool early) {
 // The same of either side of a border.
 static Gid crossed(const Chunks *c, uint32_t t, Half h, bool early) {
   Grad *g = c->g;
-  Gid same = grad_2(g, OP_EQ, half_of(c, t, h), half_of(c, c->at, h));
-  Gid in = grad_3(g, OP_SELECT, is_behind(c, t, h), is_crossed(c, t, early),
-                  grad_chunk_before(c, t, c->at));
-  return grad_2(g, OP_AND, same, in);
+  Place p = place_of(c, t, h);
+  bool back = c->w->reverse;
+  Gid from = p.own, to = p.own, one = grad_num(g, 1);
+  if (!early && back) from = grad_2(g, OP_SUB, from, one);
+  if (!early && !back) to = grad_2(g, OP_ADD, to, one);
+  Gid lo = grad_3(g, OP_SELECT, p.odd, p.start, from);
+  Gid hi = grad_3(g, OP_SELECT, p.odd, to, grad_2(g, OP_ADD, p.start, p.size));
+  return is_within(c, c->at, lo, hi);
 }
 
 // ---------------------------------------------------------------- factors

@@ -105,9 +105,10 @@ static bool is_sum(const Func *f, const Op *op, uint32_t x) {
   return over_keys(f, op) && type_has_axis(ir_type(f, op->res[0]), x);
 }
 
-// Marks what is made of sums over keys along x. False: some of it has no x, as
-// a norm of the vector.
+// Marks what is made of sums over keys along x. False: there is none, or some
+// of it has no x, as a norm of the vector.
 static bool mark_sums(const Func *f, uint32_t x, bool *made) {
+  bool any = false;
   for (const Op *op = f->body->first; op; op = op->next) {
     bool some = op->nres == 1 && is_sum(f, op, x);
     for (uint32_t i = 0; i < op->nargs && !some; i++) some = made[op->args[i]];
@@ -115,9 +116,9 @@ static bool mark_sums(const Func *f, uint32_t x, bool *made) {
     if (op->nres != 1 || op->nregions || op->code == OP_SCAN ||
         !type_has_axis(ir_type(f, op->res[0]), x))
       return false;
-    made[op->res[0]] = true;
+    any = made[op->res[0]] = true;
   }
-  return true;
+  return any;
 }
 
 typedef struct Own {

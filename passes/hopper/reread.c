@@ -20,6 +20,7 @@
 #include "ir/pressure.h"
 #include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
+#include "passes/support/loops.h"
 #include "passes/pass.h"
 
 enum { MAX_DEPTH = 24 };
@@ -66,12 +67,18 @@ static bool is_cheap(const Op *op) {
   }
 }
 
+// Of a row or a column, few numbers.
+static bool is_cheap_slice(const Func *f, const Op *op) {
+  return ir_type(f, op->res[0])->slice != SLICE_NONE &&
+         (op->code == OP_MUL || op->code == OP_FLOOR);
+}
+
 static bool may(const Reread *r, const Op *op) {
   const Func *f = r->f;
   if (op->nres != 1 || ir_type(f, op->res[0])->kind != TK_FRAG) return false;
   if (op->code == OP_CONST || op->code == OP_COORD) return true;
   if (op->code == OP_SLOAD) return op->nargs == 1 && is_value(f, op->args[0]);
-  if (!is_cheap(op)) return false;
+  if (!is_cheap(op) && !is_cheap_slice(f, op)) return false;
   for (uint32_t i = 0; i < op->nargs; i++) {
     bool number = ir_type(f, op->args[i])->kind == TK_ELEM;
     if (!number && !r->again[op->args[i]]) return false;
@@ -149,6 +156,7 @@ static bool is_kept_long(const Op *op, Value v) {
   uint32_t products = 0;
   while ((op = op->next)) {
     products += is_product(op);
+    if (op->code == OP_FOR && ir_mentions(op, v)) return true;
     if (products >= COST_REREAD_PRODUCTS && ir_mentions(op, v)) return true;
   }
   return false;
@@ -244,18 +252,27 @@ static void sums_early(Reread *r, Region *body) {
 }
 
 // ---------------------------------------------------------------- all
+typedef struct Loops {
+  const Func *f;
+  uint32_t n;
+} Loops;
+
+// Those but loops of a few turns (passes/gpu/reroll.c).
 static void count_loops(void *data, Op *op) {
-  uint32_t *n = data;
-  *n += op->code == OP_FOR || op->code == OP_WHILE;
+  Loops *x = data;
+  int64_t turns;
+  bool few = op->code == OP_FOR && !loop_has_fill(op) &&
+             ir_const_whole(x->f, op->args[1], &turns);
+  x->n += op->code == OP_WHILE || (op->code == OP_FOR && !few);
 }
 
-// The only loop is that over tasks.
+// The only such loop is that over tasks.
 static bool is_crowded(Func *f, Arena *a) {
-  uint32_t loops = 0;
+  Loops loops = {.f = f};
   const Op *launch = ir_launch(f);
   if (!launch) return false;
   ir_walk(f->body, count_loops, &loops);
-  return loops <= (ir_attr(launch, AT_CTAS) != NULL) &&
+  return loops.n <= (ir_attr(launch, AT_CTAS) != NULL) &&
          ir_pressure(f, a).regs > COST_REREAD_PRESS;
 }
 
