@@ -65,20 +65,23 @@ static Gid count(Grad *g, Gid c) {
 }
 
 static Gid half_of(const Chunks *c, uint32_t axis, Half h) {
-  return grad_2(c->g, OP_FLOORDIV, grad_chunk_at(c, axis), grad_int(c->g, h));
+  Gid size = grad_int(c->g, h);
+  return grad_2(c->g, OP_FLOORDIV, grad_chunk_at(c, axis), size);
 }
 
 // Is the step behind the border of its block?
 static Gid is_behind(const Chunks *c, uint32_t axis, Half h) {
   Grad *g = c->g;
-  Gid which = grad_2(g, OP_MOD, half_of(c, axis, h), grad_int(g, 2));
+  Gid two = grad_int(g, 2);
+  Gid which = grad_2(g, OP_MOD, half_of(c, axis, h), two);
   return grad_2(g, OP_EQ, which, grad_int(g, c->w->reverse ? 0 : 1));
 }
 
 // Is step `i` in the half behind the border, `k` in that in front of it?
 static Gid is_pair(const Chunks *c, uint32_t i, uint32_t k, Half h) {
   Grad *g = c->g;
-  Gid same = grad_2(g, OP_EQ, half_of(c, i, 2 * h), half_of(c, k, 2 * h));
+  Gid same = half_of(c, k, 2 * h);
+  same = grad_2(g, OP_EQ, half_of(c, i, 2 * h), same);
   Gid before = grad_1(g, OP_NOT, is_behind(c, k, h));
   return grad_2(g, OP_AND, same, grad_2(g, OP_AND, is_behind(c, i, h), before));
 }
@@ -93,9 +96,11 @@ static Gid is_crossed(const Chunks *c, uint32_t t, bool early) {
 // The same of either side of a border.
 static Gid crossed(const Chunks *c, uint32_t t, Half h, bool early) {
   Grad *g = c->g;
-  Gid same = grad_2(g, OP_EQ, half_of(c, t, h), half_of(c, c->at, h));
-  Gid in = grad_3(g, OP_SELECT, is_behind(c, t, h), is_crossed(c, t, early),
-                  grad_chunk_before(c, t, c->at));
+  Gid same = half_of(c, c->at, h);
+  same = grad_2(g, OP_EQ, half_of(c, t, h), same);
+  Gid above = grad_chunk_before(c, t, c->at);
+  Gid below = is_crossed(c, t, early);
+  Gid in = grad_3(g, OP_SELECT, is_behind(c, t, h), below, above);
   return grad_2(g, OP_AND, same, in);
 }
 
@@ -109,8 +114,9 @@ static Gid factor(const Chunks *c, Gid in) {
   Gid lo = grad_2(g, OP_SUB, d, grad_chunk_as(g, DT_F32, hi));
   lo = grad_chunk_narrowed(g, lo);
   uint64_t over = grad_bit(c->at);
-  Gid all = grad_2(g, OP_ADD, grad_sum_all(g, grad_2(g, OP_MUL, one, lo), over),
-                   grad_sum_all(g, grad_2(g, OP_MUL, one, hi), over));
+  hi = grad_sum_all(g, grad_2(g, OP_MUL, one, hi), over);
+  lo = grad_sum_all(g, grad_2(g, OP_MUL, one, lo), over);
+  Gid all = grad_2(g, OP_ADD, lo, hi);
   all = grad_2(g, OP_MIN, all, grad_num(g, COST_GRAD_MOST_GROWTH));
   return grad_1(g, OP_EXP2, all);
 }
@@ -155,8 +161,8 @@ static Gid tile(const Halves *x, Scaled v, Scaled w, uint64_t over) {
 // v E, as an operand.
 static Gid scaled(const Halves *x, Scaled v, uint32_t local, Half h,
                   bool early) {
-  Gid e = grad_2(x->g, OP_MUL, grad_chunk_as(x->g, DT_F32, v.v),
-                 level(x->c, local, h, early));
+  Gid e = level(x->c, local, h, early);
+  e = grad_2(x->g, OP_MUL, grad_chunk_as(x->g, DT_F32, v.v), e);
   return grad_chunk_narrowed(x->g, e);
 }
 
@@ -172,8 +178,8 @@ typedef struct Pair {
 
 static Gid same_step(const Halves *x) {
   const Chunks *c = x->c;
-  return grad_2(x->g, OP_EQ, grad_chunk_at(c, c->use),
-                grad_chunk_at(c, c->write));
+  Gid write = grad_chunk_at(c, c->write);
+  return grad_2(x->g, OP_EQ, grad_chunk_at(c, c->use), write);
 }
 
 // The sum of v, along `write`, by a tile's factors, over the other half: of
@@ -194,16 +200,16 @@ static Gid other_half(const Halves *x, Scaled v, Gid t, Half h, bool early,
 static Gid to_read(const Halves *x, Pair p, Half h) {
   const Chunks *c = x->c;
   Scaled b = own_vector(x, p.k, c->write);
-  Gid t =
-      tile(x, cotangent(x, p.i, c->use), written(x, p.k, c->write), c->w->col);
+  Scaled w = written(x, p.k, c->write);
+  Gid t = tile(x, cotangent(x, p.i, c->use), w, c->w->col);
   return other_half(x, b, t, h, is_early(x, p.i), true);
 }
 
 static Gid to_write(const Halves *x, Pair p, Half h) {
   const Chunks *c = x->c;
   Scaled v = own_vector(x, p.i, c->write);
-  Gid t =
-      tile(x, written(x, p.k, c->use), cotangent(x, p.i, c->write), c->w->col);
+  Scaled y = cotangent(x, p.i, c->write);
+  Gid t = tile(x, written(x, p.k, c->use), y, c->w->col);
   return other_half(x, v, t, h, is_early(x, p.i), false);
 }
 
@@ -302,8 +308,8 @@ static void add_state(Halves *x, uint32_t i) {
   v = grad_chunk_product(x->g, v, y.f);
   v = grad_2(x->g, OP_MUL, v, grad_halves_upto(c, c->use, is_early(x, i)));
   add_to(x, &x->dx[i], v);
-  add_flows(x, flow(x, own_vector(x, i, c->use), v),
-            is_crossed(c, c->use, is_early(x, i)));
+  Gid in = is_crossed(c, c->use, is_early(x, i));
+  add_flows(x, flow(x, own_vector(x, i, c->use), v), in);
 }
 
 static void add_cotangent(Halves *x, uint32_t k) {
@@ -313,8 +319,8 @@ static void add_cotangent(Halves *x, uint32_t k) {
   v = grad_chunk_product(x->g, v, e.f);
   v = grad_2(x->g, OP_MUL, v, grad_halves_behind(c, c->use));
   add_to(x, &x->db[k], v);
-  add_flows(x, flow(x, own_vector(x, k, c->use), v),
-            grad_chunk_before(c, c->use, c->at));
+  Gid in = grad_chunk_before(c, c->use, c->at);
+  add_flows(x, flow(x, own_vector(x, k, c->use), v), in);
 }
 
 // What flows through the whole chunk, and what its borders give.
@@ -342,8 +348,8 @@ static Gid paths(const Halves *x, Pair p) {
   bool early = is_early(x, p.i);
   Gid all = 0;
   for (Half h = COST_GRAD_CHUNK / 2; h; h /= 2) {
-    Gid both = grad_2(g, OP_MUL, scaled(x, b, c->use, h, early),
-                      scaled(x, q, c->write, h, early));
+    Gid both = scaled(x, q, c->write, h, early);
+    both = grad_2(g, OP_MUL, scaled(x, b, c->use, h, early), both);
     Gid t = grad_sum_all(g, both, c->w->row);
     t = grad_or_0(g, is_pair(c, c->write, c->use, h), t);
     all = grad_chunk_plus(g, all, t);
@@ -364,8 +370,8 @@ static Gid of_cotangent(const Halves *x, uint32_t k) {
     return grad_chunk_dot(c, v, c->cotangent, c->w->row);
   }
   Scaled b = own_vector(x, k, c->use);
-  Gid v = grad_2(g, OP_MUL, grad_chunk_as(g, DT_F32, b.v),
-                 grad_halves_behind(c, c->use));
+  Gid v = grad_halves_behind(c, c->use);
+  v = grad_2(g, OP_MUL, grad_chunk_as(g, DT_F32, b.v), v);
   v = grad_chunk_dot(c, v, c->cotangent, c->w->row);
   return grad_chunk_product(g, v, b.f);
 }

@@ -8,7 +8,7 @@ import re
 import sys
 
 FOLDERS = ["ir", "frontend", "passes", "codegen", "tools"]
-FIRST = re.compile(r"ir_op|op_make|LLVMBuild\w+")
+FIRST = re.compile(r"ir_op|op_make|grad_put|intern_node|dim_add_sym|LLVMBuild\w+")
 DEFINITION = re.compile(r"^(static )?[A-Za-z_][^\n;{}=()]*?(\w+)\([^;{}]*?\)\s*\{",
                         re.M)
 CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
@@ -51,7 +51,8 @@ class Sources:
             for name, _, body in functions(text):
                 for callee in self.calls(path, body):
                     callers.setdefault(callee, set()).add(self.key(path, name))
-        todo = {c for c in callers if isinstance(c, str) and FIRST.fullmatch(c)}
+        todo = {c for c in callers
+                if FIRST.fullmatch(c if isinstance(c, str) else c[1])}
         makers = set()
         while todo:
             makers |= todo
