@@ -62,7 +62,7 @@ run_fuzz() {
     *cont*) seeds=(fuzz/corpus/container) ;;
     *) seeds=(fuzz/corpus/attn ../stdlib lower) ;;
     esac
-    fuzz "$ROOT/build-fuzz/bin/$name" "${seeds[@]}" &
+    fuzz "$ROOT/build-asan/bin/$name" "${seeds[@]}" &
     jobs+=($!)
     [ ${#jobs[@]} -lt 2 ] || { collect "${jobs[@]}"; jobs=(); }
   done
@@ -80,8 +80,9 @@ echo "building .."
 build_in "$ROOT/build"
 run_lit tests "$ROOT/build"
 
-echo "building with ASan and UBSan .."
-build_in "$ROOT/build-asan" -DATTNC_SANITIZE=ON
+echo "building with ASan and UBSan, and the fuzz targets .."
+build_in "$ROOT/build-asan" -DATTNC_SANITIZE=ON -DATTNC_FUZZ=ON \
+  -DCMAKE_C_COMPILER=clang-22 -DATTNC_WERROR=OFF
 export ASAN_OPTIONS=detect_leaks=0
 # The numeric matrix and the whole command line would take most of the time, and
 # so do waves of whole programs.
@@ -89,11 +90,6 @@ run_lit sanitized "$ROOT/build-asan" --filter \
   "${SANITIZED_TESTS:-(parse|check|fmt|diag|ir|passes|lower|runtime|lsp)/}" \
   --filter-out "${UNSANITIZED_TESTS:-passes/spill_[a-z]*/same}"
 unset ASAN_OPTIONS
-
-echo "building the fuzz targets .."
-TARGETS=$(cd "$ROOT/test/fuzz" && ls ./*.c | sed 's|./||;s|\.c$||') \
-  build_in "$ROOT/build-fuzz" -DATTNC_FUZZ=ON -DATTNC_SANITIZE=ON \
-  -DCMAKE_C_COMPILER=clang-22 -DATTNC_WERROR=OFF
 run_fuzz
 
 echo

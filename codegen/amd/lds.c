@@ -26,9 +26,11 @@ LdsPlace amd_place(Gpu *n, Tile s, const Type *t, V row, V col) {
 // Swizzles are linear: the offset of (row + r, col + c) is that of (row, col),
 // its low bits XORed with the constants' and the others added.
 V amd_at(Gpu *n, const LdsPlace *p, uint32_t row, uint32_t col) {
-  if (!by_bits(p->t))
-    return gpu_element(n, p->s, p->t, gpu_add(n, p->row, gpu_i32(n, row)),
-                       gpu_add(n, p->col, gpu_i32(n, col)));
+  if (!by_bits(p->t)) {
+    V c = gpu_add(n, p->col, gpu_i32(n, col));
+    V r = gpu_add(n, p->row, gpu_i32(n, row));
+    return gpu_element(n, p->s, p->t, r, c);
+  }
   uint32_t c = smem_offset(p->t, row, col), low = c % pitch_of(p->t);
   V x = p->t->layout == LY_ROW ? gpu_add(n, p->at, gpu_i32(n, low))
                                : e_xor(n->g, p->at, gpu_i32(n, low));
@@ -68,8 +70,8 @@ bool amd_store_tile(Gpu *n, Tile s, const Type *t, const Frag *f) {
                  size = (uint32_t)dtype_size(f->dtype);
   bool words = f->per == 4 && step == 1 && k % 4 == 0;
   if (size < 2 && !words) return false;
-  LdsPlace p = amd_place(n, s, t, gpu_coord(n, m, AXIS_ROW, 0),
-                         gpu_coord(n, m, AXIS_COL, 0));
+  V col = gpu_coord(n, m, AXIS_COL, 0);
+  LdsPlace p = amd_place(n, s, t, gpu_coord(n, m, AXIS_ROW, 0), col);
   LLVMTypeRef e = cg_memory(g, f->dtype);
   for (uint32_t i = 0; i < m->regs; i++) {
     uint32_t at[2];

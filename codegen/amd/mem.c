@@ -262,8 +262,8 @@ static V step_of(Gpu *n, const Access *a, uint32_t i) {
   V row = gpu_i32(n, size), one = gpu_i64(n, 1);
   if (inner(a) >= 0) {
     V cols = shape(n, a, inner(a));
-    V wide = LLVMBuildMul(g->b, narrow(n, cols),
-                          narrow(n, stride(n, a, inner(a))), "");
+    V step = narrow(n, stride(n, a, inner(a)));
+    V wide = LLVMBuildMul(g->b, narrow(n, cols), step, "");
     row = e_sel(g, e_icmp(g, LLVMIntSGT, cols, one), wide, row);
   }
   V many = e_icmp(g, LLVMIntSGT, shape(n, a, a->at[i].pos), one);
@@ -315,8 +315,8 @@ static V inside(Gpu *n, const Access *a, uint32_t reg) {
   int64_t wide = t->ext[t->slice ? 0 : i], known = extent(n, a, c->pos);
   if (!c->uniform && known >= wide) return NULL;
   V x = gpu_coord(n, &a->map, i ? AXIS_COL : AXIS_ROW, reg);
-  return e_icmp(n->g, LLVMIntULT, gpu_add(n, x, c->uniform),
-                narrow(n, shape(n, a, c->pos)));
+  V end = narrow(n, shape(n, a, c->pos));
+  return e_icmp(n->g, LLVMIntULT, gpu_add(n, x, c->uniform), end);
 }
 
 // Offset of a register; OUTSIDE where it is not in range or not `ok`.
@@ -454,7 +454,8 @@ void amd_gstore(Gpu *n, const Op *op) {
       V m = gpu_elem(n, gpu_frag(n, op->args[op->nargs - 1]), i);
       ok = ok ? e_and(n->g, ok, m) : m;
     }
-    store(n, &a, offset(n, &a, i, ok), pack(n, x, i, &a));
+    V word = pack(n, x, i, &a);
+    store(n, &a, offset(n, &a, i, ok), word);
   }
 }
 

@@ -111,8 +111,8 @@ static Lane lane_of(Mma *m, Tile s, const Type *t, bool trans, V row) {
   if (turns(n, t, trans)) {
     V in = e_and(g, n->grp.lane, gpu_i32(n, 15));
     k = gpu_add(n, k, e_shr(g, in, 2));
-    row = gpu_add(n, e_isub(g, row, in),
-                  e_shl(g, e_and(g, in, gpu_i32(n, 3)), 2));
+    V turned = e_shl(g, e_and(g, in, gpu_i32(n, 3)), 2);
+    row = gpu_add(n, e_isub(g, row, in), turned);
   }
   return (Lane){amd_place(n, s, t, trans ? k : row, trans ? row : k), trans};
 }
@@ -259,10 +259,10 @@ static void step_of(Mma *m, uint32_t s, V *sums, uint32_t rblocks,
   for (uint32_t j = 0; j < cblocks; j++) {
     load_step(m, &m->b, j * m->rows, s, b);
     for (uint32_t i = 0; i < rblocks; i++)
-      for (uint32_t k = 0; k < words; k += one)
-        sums[i * cblocks + j] =
-            multiply(m, operand(m, b + k), operand(m, a + i * words + k),
-                     sums[i * cblocks + j]);
+      for (uint32_t k = 0; k < words; k += one) {
+        V *sum = &sums[i * cblocks + j], y = operand(m, a + i * words + k);
+        *sum = multiply(m, operand(m, b + k), y, *sum);
+      }
   }
 }
 

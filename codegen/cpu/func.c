@@ -56,9 +56,10 @@ LLVMValueRef cg_dim(Cg *g, Dim d) {
     dim_bounds(t, e->a, &lo, &hi);
     dim_bounds(t, e->b, &of, &hi);
   }
-  if (e->op != DIM_SYM)
-    return binary(g, e->op, lo >= 0 && of >= 0, cg_dim(g, e->a),
-                  cg_dim(g, e->b));
+  if (e->op != DIM_SYM) {
+    LLVMValueRef y = cg_dim(g, e->b);
+    return binary(g, e->op, lo >= 0 && of >= 0, cg_dim(g, e->a), y);
+  }
   return g->dim[e->value];
 }
 

@@ -352,8 +352,8 @@ static LLVMValueRef emit_prefetch(Cg *g, const Op *op) {
 
 static LLVMValueRef emit_st(Cg *g, const Op *op) {
   DType t = arg_type(g, op, 0)->dtype;
-  LLVMValueRef s =
-      LLVMBuildStore(B, to_memory(g, arg(g, op, 2), t), cg_address(g, op));
+  LLVMValueRef at = cg_address(g, op);
+  LLVMValueRef s = LLVMBuildStore(B, to_memory(g, arg(g, op, 2), t), at);
   LLVMSetAlignment(s, (unsigned)dtype_size(t));
   return NULL;
 }

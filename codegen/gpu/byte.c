@@ -26,8 +26,8 @@ static V spread(Gpu *n, V word, bool upper) {
   Cg *g = n->g;
   V lo = upper ? e_shr(g, word, 8) : e_shl(g, word, 8);
   V hi = upper ? word : e_shl(g, word, 16);
-  return e_or(g, e_and(g, lo, gpu_i32(n, 0xff00)),
-              e_and(g, hi, gpu_i32(n, 0xff000000)));
+  hi = e_and(g, hi, gpu_i32(n, 0xff000000));
+  return e_or(g, e_and(g, lo, gpu_i32(n, 0xff00)), hi);
 }
 
 static V from_e4m3(Gpu *n, V x) {
@@ -46,7 +46,8 @@ V gpu_uppers(Gpu *n, V lo, V hi) {
   Cg *g = n->g;
   lo = LLVMBuildBitCast(g->b, lo, gpu_i32t(n), "");
   hi = LLVMBuildBitCast(g->b, hi, gpu_i32t(n), "");
-  return e_or(g, e_shr(g, lo, 16), e_and(g, hi, gpu_i32(n, 0xffff0000)));
+  hi = e_and(g, hi, gpu_i32(n, 0xffff0000));
+  return e_or(g, e_shr(g, lo, 16), hi);
 }
 
 // Both are exact in bf16: what is cut off is 0.
@@ -55,8 +56,9 @@ V gpu_halves_to_bf16(Gpu *n, V x) {
   LLVMTypeRef f32 = LLVMFloatTypeInContext(g->lc);
   x = LLVMBuildBitCast(g->b, x, halves_type(n), "");
   x = LLVMBuildFPExt(g->b, x, LLVMVectorType(f32, 2), "");
-  return gpu_uppers(n, LLVMBuildExtractElement(g->b, x, gpu_i32(n, 0), ""),
-                    LLVMBuildExtractElement(g->b, x, gpu_i32(n, 1), ""));
+  V hi = LLVMBuildExtractElement(g->b, x, gpu_i32(n, 1), "");
+  V lo = LLVMBuildExtractElement(g->b, x, gpu_i32(n, 0), "");
+  return gpu_uppers(n, lo, hi);
 }
 
 // ---------------------------------------------------------------- operands

@@ -52,7 +52,8 @@ static Box box_of(Gpu *n, const Op *op, Value tensor, uint32_t lo) {
   b.rows_ok = LLVMConstInt(LLVMInt1TypeInContext(g->lc), 1, 0);
   for (uint32_t i = 0; i < b.rank; i++) {
     V at = index_of(n, &b, i), extent = narrow(n, field(n, &b, 1 + i));
-    V off = LLVMBuildMul(g->b, wide(n, at), stride_of(n, &b, i), "");
+    V step = stride_of(n, &b, i);
+    V off = LLVMBuildMul(g->b, wide(n, at), step, "");
     b.base = e_iadd(g, b.base, off);
     if (i == b.row) {
       b.row0 = at, b.nrows = extent, b.row_stride = stride_of(n, &b, i);
@@ -86,11 +87,12 @@ static Box piece_of(Gpu *n, const Box *b, V *row) {
   V first = index_of(n, b, b->along), at = first;
   V rows = gpu_i32(n, b->rows), piece = LLVMBuildUDiv(g->b, *row, rows, "");
   V extent = narrow(n, field(n, b, 1 + b->along));
-  for (uint32_t i = 1; i < b->pieces; i++)
-    at = e_sel(g, e_icmp(g, LLVMIntEQ, piece, gpu_i32(n, i)),
-               index_of(n, b, b->rank + i - 1), at);
-  V more = LLVMBuildMul(g->b, wide(n, e_isub(g, at, first)),
-                        stride_of(n, b, b->along), "");
+  for (uint32_t i = 1; i < b->pieces; i++) {
+    V index = index_of(n, b, b->rank + i - 1);
+    at = e_sel(g, e_icmp(g, LLVMIntEQ, piece, gpu_i32(n, i)), index, at);
+  }
+  V step = stride_of(n, b, b->along);
+  V more = LLVMBuildMul(g->b, wide(n, e_isub(g, at, first)), step, "");
   p.base = e_iadd(g, b->base, more);
   p.rows_ok = e_and(g, b->rows_ok, e_icmp(g, LLVMIntULT, at, extent));
   *row = LLVMBuildURem(g->b, *row, rows, "");
@@ -107,13 +109,13 @@ static void copy_chunk(Gpu *n, const Box *whole, Tile s, const Type *t, V to,
   V col = gpu_mul(n, chunk, elems);
   V r = e_icmp(g, LLVMIntULT, gpu_add(n, b->row0, row), b->nrows);
   V left = e_isub(g, b->ncols, gpu_add(n, b->col0, col));
-  V ok = e_and(g, e_and(g, r, b->rows_ok),
-               e_icmp(g, LLVMIntSGT, left, gpu_i32(n, 0)));
+  V some = e_icmp(g, LLVMIntSGT, left, gpu_i32(n, 0));
+  V ok = e_and(g, e_and(g, r, b->rows_ok), some);
   V many = e_sel(g, e_icmp(g, LLVMIntSLT, left, gpu_i32(n, elems)), left,
                  gpu_i32(n, elems));
   many = e_sel(g, ok, gpu_mul(n, many, b->size), gpu_i32(n, 0));
-  V off = e_iadd(g, LLVMBuildMul(g->b, wide(n, row), b->row_stride, ""),
-                 wide(n, gpu_mul(n, chunk, 16)));
+  V off = wide(n, gpu_mul(n, chunk, 16));
+  off = e_iadd(g, LLVMBuildMul(g->b, wide(n, row), b->row_stride, ""), off);
   V from = e_iadd(g, b->base, e_sel(g, ok, off, gpu_i64(n, 0)));
   Chunk c = {gpu_element(n, s, t, to, col), from, many};
   n->vendor->copy(n, &c);
@@ -181,8 +183,8 @@ static void each_chunk(Gpu *n, const Box *b, Tile s, const Type *t,
   LLVMAddIncoming(id, &n->grp.tid, &from, 1);
   LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntULT, id, gpu_i32(n, all)), body, done);
   LLVMPositionBuilderAtEnd(g->b, body);
-  fn(n, b, s, t, LLVMBuildUDiv(g->b, id, gpu_i32(n, per_row), ""),
-     LLVMBuildURem(g->b, id, gpu_i32(n, per_row), ""));
+  V chunk = LLVMBuildURem(g->b, id, gpu_i32(n, per_row), "");
+  fn(n, b, s, t, LLVMBuildUDiv(g->b, id, gpu_i32(n, per_row), ""), chunk);
   V next = gpu_add(n, id, gpu_i32(n, threads));
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
   LLVMAddIncoming(id, &next, &latch, 1);

@@ -199,8 +199,10 @@ static bool conjunction(Gpu *n, const Op *op, Frag *r, V *e) {
     return false;
   const Frag *a = gpu_frag(n, op->args[0]), *b = gpu_frag(n, op->args[1]);
   if (gpu_bits_of_both(n, a, b, r)) return true;
-  for (uint32_t i = 0; i < r->map.regs; i++)
-    e[i] = n->vendor->both(n, gpu_elem(n, a, i), gpu_elem(n, b, i));
+  for (uint32_t i = 0; i < r->map.regs; i++) {
+    V y = gpu_elem(n, b, i);
+    e[i] = n->vendor->both(n, gpu_elem(n, a, i), y);
+  }
   return true;
 }
 

@@ -48,7 +48,8 @@ static V softplus(Gpu *n, V x) {
   if (n->gpu.vendor == VENDOR_AMD) return NULL;
   V c = gpu_join(n, RK_MAX, e_neg(g, e_abs(g, x)), e_f(g, x, -NOTHING));
   V y = exp_of(n, e_mul(g, c, e_f(g, x, LOG2E)), c);
-  return e_add(g, gpu_join(n, RK_MAX, x, e_f(g, x, 0)), cg_log1p_unit(g, y));
+  y = cg_log1p_unit(g, y);
+  return e_add(g, gpu_join(n, RK_MAX, x, e_f(g, x, 0)), y);
 }
 
 // NaN stays NaN: one instruction each on NVIDIA's.

@@ -42,7 +42,8 @@ V gpu_chunk(Gpu *n, Tile s, const Type *t, V row, uint32_t c0, V bit) {
   } else {
     chunk = gpu_add(n, chunk, gpu_i32(n, c0 % chunks));
   }
-  V at = gpu_add(n, gpu_mul(n, row, panel), gpu_mul(n, chunk, 16));
+  V at = gpu_mul(n, chunk, 16);
+  at = gpu_add(n, gpu_mul(n, row, panel), at);
   return gpu_tile_byte(n, s,
                        gpu_add(n, at,
                                gpu_i32(n, c0 / chunks * panel * t->ext[0])));
@@ -54,8 +55,8 @@ static V turned_offset(Gpu *n, const Type *t, V row, V col) {
   V swap = e_and(g, e_xor(g, e_shr(g, col, 2), low),
                  gpu_i32(n, smem_turned_mask(t)));
   V unit = e_xor(g, e_shr(g, row, 2), swap);
-  V at =
-      gpu_add(n, gpu_mul(n, col, 2 * (int64_t)t->ext[0]), gpu_mul(n, unit, 8));
+  V at = gpu_mul(n, unit, 8);
+  at = gpu_add(n, gpu_mul(n, col, 2 * (int64_t)t->ext[0]), at);
   V in = gpu_mul(n, e_and(g, row, gpu_i32(n, 3)), 2);
   return gpu_add(n, at, in);
 }
@@ -69,8 +70,8 @@ V gpu_offset(Gpu *n, const Type *t, V row, V col) {
   V in = LLVMBuildURem(g->b, byte, gpu_i32(n, panel), "");
   V side = LLVMBuildUDiv(g->b, byte, gpu_i32(n, panel), "");
   in = e_xor(g, in, e_shl(g, swizzle(n, t, row), 4));
-  V at = gpu_add(n, gpu_mul(n, side, (int64_t)panel * t->ext[0]),
-                 gpu_mul(n, row, panel));
+  V at = gpu_mul(n, row, panel);
+  at = gpu_add(n, gpu_mul(n, side, (int64_t)panel * t->ext[0]), at);
   return gpu_add(n, at, in);
 }
 
@@ -128,8 +129,8 @@ static bool begins(uint32_t reg, uint32_t k, uint32_t step) {
 
 static V element_of(Gpu *n, Tile s, const Type *t, const FragMap *m,
                     uint32_t reg) {
-  return gpu_element(n, s, t, gpu_coord(n, m, AXIS_ROW, reg),
-                     gpu_coord(n, m, AXIS_COL, reg));
+  V col = gpu_coord(n, m, AXIS_COL, reg);
+  return gpu_element(n, s, t, gpu_coord(n, m, AXIS_ROW, reg), col);
 }
 
 static LLVMTypeRef in_memory(Gpu *n, DType t, uint32_t k) {
@@ -181,8 +182,8 @@ static Frag load_turned(Gpu *n, Tile s, const Type *t, const Type *want) {
   Frag f = gpu_new(n, want);
   V *e = NEWN(&n->g->cx->scratch, V, f.map.regs);
   for (uint32_t i = 0; i < f.map.regs; i++) {
-    V at = gpu_element(n, s, t, gpu_coord(n, &f.map, AXIS_COL, i),
-                       gpu_coord(n, &f.map, AXIS_ROW, i));
+    V col = gpu_coord(n, &f.map, AXIS_ROW, i);
+    V at = gpu_element(n, s, t, gpu_coord(n, &f.map, AXIS_COL, i), col);
     e[i] = LLVMBuildLoad2(n->g->b, cg_memory(n->g, f.dtype), at, "");
   }
   gpu_pack(n, &f, e);
@@ -204,8 +205,8 @@ void gpu_sload(Gpu *n, const Op *op) {
 static void store_turned(Gpu *n, Tile s, const Type *t, const Frag *f) {
   if (n->vendor->store_turned && n->vendor->store_turned(n, s, t, f)) return;
   for (uint32_t i = 0; i < f->map.regs; i++) {
-    V at = gpu_element(n, s, t, gpu_coord(n, &f->map, AXIS_COL, i),
-                       gpu_coord(n, &f->map, AXIS_ROW, i));
+    V col = gpu_coord(n, &f->map, AXIS_ROW, i);
+    V at = gpu_element(n, s, t, gpu_coord(n, &f->map, AXIS_COL, i), col);
     LLVMBuildStore(n->g->b, gpu_elem(n, f, i), at);
   }
 }
@@ -495,9 +496,10 @@ static void put_carry(Gpu *n, const Scan *c, const Op *op) {
   }
   const Frag *x = gpu_frag(n, op->args[1]);
   uint32_t axis = c->pos ? AXIS_ROW : AXIS_COL;
-  for (uint32_t i = 0; i < x->map.regs; i++)
-    LLVMBuildStore(g->b, gpu_elem(n, x, i),
-                   carry_at(n, c, gpu_coord(n, &x->map, axis, i)));
+  for (uint32_t i = 0; i < x->map.regs; i++) {
+    V at = carry_at(n, c, gpu_coord(n, &x->map, axis, i));
+    LLVMBuildStore(g->b, gpu_elem(n, x, i), at);
+  }
 }
 
 void gpu_fscan(Gpu *n, const Op *op) {

@@ -143,7 +143,8 @@ V gpu_shuffle(Gpu *n, V x, uint32_t lanes) {
     V lo = gpu_shuffle(n, LLVMBuildTrunc(g->b, bits, i32, ""), lanes);
     V hi = LLVMBuildTrunc(g->b, e_shr(g, bits, 32), i32, "");
     hi = LLVMBuildZExt(g->b, gpu_shuffle(n, hi, lanes), i64, "");
-    bits = e_or(g, LLVMBuildZExt(g->b, lo, i64, ""), e_shl(g, hi, 32));
+    hi = e_shl(g, hi, 32);
+    bits = e_or(g, LLVMBuildZExt(g->b, lo, i64, ""), hi);
     return LLVMBuildBitCast(g->b, bits, t, "");
   } else if (t != i32) {
     bits = LLVMBuildZExt(g->b, x, i32, "");

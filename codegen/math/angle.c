@@ -63,8 +63,10 @@ static V product(Cg *g, V m, V at) {
   }
   V top = LLVMBuildMul(g->b, m, f[0], "");
   V p = e_shl(g, wide(g, top), 64);
-  p = e_iadd(g, p, LLVMBuildMul(g->b, wide(g, m), wide(g, f[1]), ""));
-  V low = LLVMBuildMul(g->b, wide(g, m), wide(g, f[2]), "");
+  V mid = wide(g, f[1]);
+  p = e_iadd(g, p, LLVMBuildMul(g->b, wide(g, m), mid, ""));
+  V low = wide(g, f[2]);
+  low = LLVMBuildMul(g->b, wide(g, m), low, "");
   return e_iadd(g, p, e_shr(g, low, 64));
 }
 
@@ -87,8 +89,8 @@ static void body(Cg *g, V x) {
   V rest = e_isub(g, p, LLVMBuildShl(g->b, n, e_i(g, n, 126), ""));
   V hi = LLVMBuildSIToFP(g->b, low64(g, e_sar(g, rest, 64)), cg_of(x), "");
   V lo = LLVMBuildUIToFP(g->b, low64(g, rest), cg_of(x), "");
-  V r = e_add(g, e_mul(g, hi, e_f(g, x, 0x1p-62)),
-              e_mul(g, lo, e_f(g, x, 0x1p-126)));
+  lo = e_mul(g, lo, e_f(g, x, 0x1p-126));
+  V r = e_add(g, e_mul(g, hi, e_f(g, x, 0x1p-62)), lo);
   r = e_mul(g, r, e_f(g, x, 0x1.921fb54442d18p0));
   V minus = e_icmp(g, LLVMIntSLT, b, cg_i64(g, 0));
   n = low64(g, n);

@@ -132,7 +132,8 @@ static LLVMValueRef f32_to_small(Cg *g, LLVMValueRef v, Format f) {
   n = LLVMBuildSub(B, n, cg_iconst(g, t, (int64_t)(127 - bias) << f.man), "");
   int magic_exp = 127 - bias + 1 + drop;
   LLVMValueRef magic = cg_iconst(g, t, (int64_t)magic_exp << 23);
-  LLVMValueRef d = LLVMBuildFAdd(B, real(g, mag), real(g, magic), "");
+  LLVMValueRef d = real(g, magic);
+  d = LLVMBuildFAdd(B, real(g, mag), d, "");
   d = LLVMBuildSub(B, bits(g, d), magic, "");
   LLVMValueRef low =
       LLVMBuildICmp(B, LLVMIntULT, mag,
@@ -169,7 +170,8 @@ static LLVMValueRef f32_to_tf32(Cg *g, LLVMValueRef v) {
   LLVMValueRef x = bits(g, v), odd = and_(g, shr(g, x, 13), 1);
   LLVMValueRef up = LLVMBuildAdd(B, odd, cg_iconst(g, cg_of(x), 0xfff), "");
   LLVMValueRef r = and_(g, LLVMBuildAdd(B, x, up, ""), ~(int64_t)0x1fff);
-  return LLVMBuildSelect(B, is_nan(g, v), v, real(g, r), "");
+  r = real(g, r);
+  return LLVMBuildSelect(B, is_nan(g, v), v, r, "");
 }
 
 // ---------------------------------------------------------------- dispatch
@@ -209,8 +211,10 @@ static LLVMValueRef float_to_int(Cg *g, LLVMValueRef v, DType to) {
 static LLVMValueRef f64_to_odd(Cg *g, LLVMValueRef v) {
   V f = LLVMBuildFPTrunc(B, v, like(g, v, DT_F32), "");
   V back = LLVMBuildFPExt(B, f, cg_of(v), "");
-  V over = e_cmp(g, LLVMRealOGT, e_abs(g, back), e_abs(g, v));
-  V x = e_isub(g, bits(g, f), LLVMBuildZExt(B, over, like(g, f, DT_I32), ""));
+  V size = e_abs(g, v);
+  V over = e_cmp(g, LLVMRealOGT, e_abs(g, back), size);
+  over = LLVMBuildZExt(B, over, like(g, f, DT_I32), "");
+  V x = e_isub(g, bits(g, f), over);
   V lost = e_cmp(g, LLVMRealONE, back, v);
   x = e_or(g, x, LLVMBuildZExt(B, lost, cg_of(x), ""));
   return real(g, x);

@@ -55,7 +55,8 @@ static const double exp_p[] = {1,
 // p * 2 ** (integer in the low bits of z). The bits of a NaN in p may change in
 // the addition; f is NaN where p is and brings it back.
 static V scale(Cg *g, V p, V z, V f) {
-  V r = e_iadd(g, e_as(g, p, DT_I32), e_shl(g, e_as(g, z, DT_I32), 23));
+  V scale = e_shl(g, e_as(g, z, DT_I32), 23);
+  V r = e_iadd(g, e_as(g, p, DT_I32), scale);
   return cg_mad(g, f, e_f(g, f, 0), e_as(g, r, DT_F32));
 }
 
@@ -82,10 +83,11 @@ static V join(Cg *g, V lo, V hi, unsigned n) {
 // AVX-512: vreduceps gives t - floor(t), vscalefps multiplies by 2 ** floor(t);
 // both treat inf, NaN and subnormal results as wanted.
 static V exp2_scalef(Cg *g, V x, unsigned lanes) {
-  if (lanes > 16)
-    return join(g, exp2_scalef(g, part(g, x, 0, lanes / 2), lanes / 2),
-                exp2_scalef(g, part(g, x, lanes / 2, lanes / 2), lanes / 2),
-                lanes);
+  if (lanes > 16) {
+    V upper = exp2_scalef(g, part(g, x, lanes / 2, lanes / 2), lanes / 2);
+    V lower = exp2_scalef(g, part(g, x, 0, lanes / 2), lanes / 2);
+    return join(g, lower, upper, lanes);
+  }
   static const char *const names[2][3] = {
       {"llvm.x86.avx512.mask.reduce.ps.128",
        "llvm.x86.avx512.mask.reduce.ps.256",
@@ -135,12 +137,14 @@ V cg_log1p_unit(Cg *g, V y) {
   static const double q[] = {-0x1.ffff14p-2, 0x1.5535dap-2,  -0x1.fd1320p-3,
                              0x1.88444ep-3,  -0x1.19ad84p-3, 0x1.446bf0p-4,
                              -0x1.ec98f8p-6, 0x1.5f96b8p-8};
-  return cg_mad(g, e_mul(g, y, y), cg_poly(g, y, q, 8), y);
+  V p = cg_poly(g, y, q, 8);
+  return cg_mad(g, e_mul(g, y, y), p, y);
 }
 
 static V softplus_32(Cg *g, V x) {
   V y = exp_32(g, e_neg(g, e_abs(g, x)));
-  return e_add(g, e_max(g, e_f(g, x, 0), x), cg_log1p_unit(g, y));
+  y = cg_log1p_unit(g, y);
+  return e_add(g, e_max(g, e_f(g, x, 0), x), y);
 }
 
 // ---------------------------------------------------------------- logarithms
@@ -193,7 +197,8 @@ static V log_32(Cg *g, V x) {
                              -0x1.25049ap-3, 0x1.65c766p-4};
   CgSplit s = cg_split(g, x);
   V low = e_mul(g, s.e, e_f(g, x, -0x1.bd0106p-13));
-  V r = cg_mad(g, e_mul(g, s.t, s.t), cg_poly(g, s.t, q, 8), low);
+  V p = cg_poly(g, s.t, q, 8);
+  V r = cg_mad(g, e_mul(g, s.t, s.t), p, low);
   r = cg_mad(g, s.e, e_f(g, x, 0x1.63p-1), e_add(g, s.t, r));
   return cg_log_limits(g, x, r);
 }

@@ -29,7 +29,8 @@ static const double inverse_factorial[] = {1,
                                            1.0 / 6227020800};
 
 static V scale(Cg *g, V p, V z, V f) {  // as in f32.c
-  V r = e_iadd(g, e_as(g, p, DT_I64), e_shl(g, e_as(g, z, DT_I64), 52));
+  V scale = e_shl(g, e_as(g, z, DT_I64), 52);
+  V r = e_iadd(g, e_as(g, p, DT_I64), scale);
   return cg_mad(g, f, e_f(g, f, 0), e_as(g, r, DT_F64));
 }
 
@@ -94,8 +95,8 @@ static V tanh_64(Cg *g, V x) {
   Reduced d = reduce(g, e_min(g, e_f(g, x, 40), e_add(g, a, a)));
   V r2 = e_mul(g, d.r, d.r);
   V em = cg_mad(g, r2, cg_poly(g, d.r, inverse_factorial + 2, 12), d.r);
-  V s = e_iadd(g, e_shl(g, e_as(g, d.z, DT_I64), 52),
-               e_i(g, e_as(g, d.z, DT_I64), 0x3ff0000000000000));
+  V bias = e_i(g, e_as(g, d.z, DT_I64), 0x3ff0000000000000);
+  V s = e_iadd(g, e_shl(g, e_as(g, d.z, DT_I64), 52), bias);
   s = e_as(g, s, DT_F64);
   em = cg_mad(g, s, em, e_sub(g, s, e_f(g, x, 1)));
   V t = e_div(g, em, e_add(g, em, e_f(g, x, 2)));
@@ -109,7 +110,8 @@ static V log_64(Cg *g, V x) {
   CgSplit p = cg_split(g, x);
   V s = e_div(g, p.t, e_add(g, p.t, e_f(g, x, 2))), s2 = e_mul(g, s, s);
   V h = e_mul(g, e_mul(g, p.t, p.t), e_f(g, x, 0.5));
-  V q = e_mul(g, e_add(g, s2, s2), cg_poly(g, s2, odd_inverse + 1, 10));
+  V q = cg_poly(g, s2, odd_inverse + 1, 10);
+  q = e_mul(g, e_add(g, s2, s2), q);
   V low = cg_mad(g, p.e, e_f(g, x, LN2_LO), e_mul(g, s, e_add(g, h, q)));
   V r = e_sub(g, e_sub(g, h, low), p.t);
   return cg_log_limits(g, x, e_sub(g, e_mul(g, p.e, e_f(g, x, LN2_HI)), r));
@@ -136,13 +138,15 @@ static Two two_prod(Cg *g, V a, V b) {
   V ah = upper_half(g, a), bh = upper_half(g, b);
   V al = e_sub(g, a, ah), bl = e_sub(g, b, bh);
   V e = e_sub(g, e_mul(g, ah, bh), p);
-  e = e_add(g, e_add(g, e, e_mul(g, ah, bl)), e_mul(g, al, bh));
+  V last = e_mul(g, al, bh);
+  e = e_add(g, e_add(g, e, e_mul(g, ah, bl)), last);
   return (Two){p, e_add(g, e, e_mul(g, al, bl))};
 }
 
 static Two two_mul(Cg *g, Two a, Two b) {
   Two p = two_prod(g, a.hi, b.hi);
-  V cross = e_add(g, e_mul(g, a.hi, b.lo), e_mul(g, a.lo, b.hi));
+  V cross = e_mul(g, a.lo, b.hi);
+  cross = e_add(g, e_mul(g, a.hi, b.lo), cross);
   return two_sum(g, p.hi, e_add(g, p.lo, cross));
 }
 
@@ -161,8 +165,8 @@ static Two log2_two(Cg *g, V x) {
   s.lo = e_div(g, rest, dh);
   Two s2 = two_mul(g, s, s);
   Two c = two_mul(g, s2, two_const(g, x, 1.0 / 3, 0x1.5555555555555p-56));
-  V tail =
-      e_mul(g, e_mul(g, s2.hi, s2.hi), cg_poly(g, s2.hi, odd_inverse + 2, 9));
+  V tail = cg_poly(g, s2.hi, odd_inverse + 2, 9);
+  tail = e_mul(g, e_mul(g, s2.hi, s2.hi), tail);
   Two u = two_sum(g, e_f(g, x, 1), c.hi);
   u.lo = e_add(g, e_add(g, u.lo, c.lo), tail);
   Two l = two_mul(g, s, u);
@@ -187,7 +191,8 @@ static Parity parity(Cg *g, V y) {
   V huge = e_cmp(g, LLVMRealOGE, e_abs(g, y), e_f(g, y, 0x1p53));
   V same = e_cmp(g, LLVMRealOEQ, back, y);
   V bit = e_icmp(g, LLVMIntNE, e_and(g, i, e_i(g, i, 1)), e_i(g, i, 0));
-  V odd = e_and(g, e_and(g, same, bit), LLVMBuildNot(g->b, huge, ""));
+  V odd = LLVMBuildNot(g->b, huge, "");
+  odd = e_and(g, e_and(g, same, bit), odd);
   return (Parity){e_or(g, same, huge), odd};
 }
 
@@ -203,20 +208,22 @@ static V pow_64(Cg *g, V x, V y) {
   Two z = two_prod(g, y, l.hi);
   V low = cg_mad(g, y, l.lo, z.lo);
   // Where exp2 does not clamp.
-  V usual = e_and(g, e_cmp(g, LLVMRealOLT, z.hi, e_f(g, x, 1024)),
-                  e_cmp(g, LLVMRealOGT, z.hi, e_f(g, x, -1023)));
+  V usual = e_cmp(g, LLVMRealOGT, z.hi, e_f(g, x, -1023));
+  usual = e_and(g, e_cmp(g, LLVMRealOLT, z.hi, e_f(g, x, 1024)), usual);
   V r = exp2_sum(g, z.hi, e_sel(g, usual, low, zero));
-  V unit = e_and(g, e_cmp(g, LLVMRealOEQ, a, one), e_cmp(g, LLVMRealORD, y, y));
+  V unit = e_cmp(g, LLVMRealORD, y, y);
+  unit = e_and(g, e_cmp(g, LLVMRealOEQ, a, one), unit);
   r = e_sel(g, unit, one, r);
   Parity p = parity(g, y);
-  r = e_sel(g, e_and(g, negative(g, x), p.odd), e_neg(g, r), r);
-  V below = e_and(g, e_cmp(g, LLVMRealOLT, x, zero),
-                  e_cmp(g, LLVMRealOGT, x, e_f(g, x, -__builtin_inf())));
+  V minus = e_neg(g, r);
+  r = e_sel(g, e_and(g, negative(g, x), p.odd), minus, r);
+  V below = e_cmp(g, LLVMRealOGT, x, e_f(g, x, -__builtin_inf()));
+  below = e_and(g, e_cmp(g, LLVMRealOLT, x, zero), below);
   V bad = e_and(g, below, LLVMBuildNot(g->b, p.integer, ""));
   // Only non-integers, not NaN: a NaN y gives NaN anyway.
   r = e_sel(g, bad, e_f(g, x, __builtin_nan("")), r);
-  V always =
-      e_or(g, e_cmp(g, LLVMRealOEQ, x, one), e_cmp(g, LLVMRealOEQ, y, zero));
+  V always = e_cmp(g, LLVMRealOEQ, y, zero);
+  always = e_or(g, e_cmp(g, LLVMRealOEQ, x, one), always);
   return e_sel(g, always, one, r);
 }
 
@@ -245,7 +252,8 @@ static V erf_64(Cg *g, V x) {
   V t = e_sub(g, e_div(g, two, e_add(g, two, a)),
               e_f(g, x, 0x1.d555555555555p-2));
   t = e_mul(g, t, e_f(g, x, 0x1.3333333333333p+2));
-  V tail = e_mul(g, exp_64(g, e_neg(g, z)), cg_poly(g, t, q, 18));
+  V tail = cg_poly(g, t, q, 18);
+  tail = e_mul(g, exp_64(g, e_neg(g, z)), tail);
   V large = e_sub(g, e_f(g, x, 1), tail);
   V in = e_cmp(g, LLVMRealOLE, a, e_f(g, x, 1));
   return cg_copysign(g, e_sel(g, in, small, large), x);
@@ -279,7 +287,8 @@ SinCos cg_wave64(Cg *g, V x) {
   V n, r = fast_angle(g, x, &n);
   r = cg_angle(g, x, r, &n, g->has.fma ? 0x1p50 : 0x1p20);
   V s = e_mul(g, r, r);
-  V sine = cg_mad(g, e_mul(g, r, s), e_neg(g, series(g, s, 3)), r);
+  V sine = e_neg(g, series(g, s, 3));
+  sine = cg_mad(g, e_mul(g, r, s), sine, r);
   V cosi = e_sub(g, e_f(g, x, 1), e_mul(g, s, series(g, s, 2)));
   return cg_octant(g, n, sine, cosi);
 }

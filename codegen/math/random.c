@@ -70,8 +70,8 @@ V cg_random_fraction(Cg *g, V word) {
 static V alternate(Cg *g, V even, V odd, uint32_t n) {
   V *at = NEWN(&g->cx->scratch, V, n);
   for (uint32_t i = 0; i < n; i++) at[i] = cg_i32(g, (int32_t)(i % 2 ? n : 0));
-  return LLVMBuildShuffleVector(g->b, cg_splat(g, even, n), cg_splat(g, odd, n),
-                                LLVMConstVector(at, n), "");
+  V y = cg_splat(g, odd, n), x = cg_splat(g, even, n);
+  return LLVMBuildShuffleVector(g->b, x, y, LLVMConstVector(at, n), "");
 }
 
 static V numbers(Cg *g, uint32_t even, uint32_t odd, uint32_t n) {
@@ -111,7 +111,8 @@ V cg_random_row(Cg *g, const CgBlock *x, uint32_t lanes) {
     odd = p;
     k = e_iadd(g, k, grows);
   }
-  V words = e_or(g, e_and(g, even, low), e_shl(g, odd, HALF));
+  V words = e_shl(g, odd, HALF);
+  words = e_or(g, e_and(g, even, low), words);
   LLVMTypeRef t = LLVMVectorType(LLVMInt32TypeInContext(g->lc), lanes);
   return LLVMBuildBitCast(g->b, words, t, "");
 }

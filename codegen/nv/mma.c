@@ -39,7 +39,8 @@ static void load_a(Gpu *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
           out);
     return;
   }
-  V row = gpu_add(n, gpu_mul(n, lane_bits(n, 4, 1), 8), lane_bits(n, 0, 7));
+  V row = lane_bits(n, 0, 7);
+  row = gpu_add(n, gpu_mul(n, lane_bits(n, 4, 1), 8), row);
   row = gpu_add(n, row, gpu_i32(n, 16 * s));
   V col = gpu_add(n, row0, gpu_mul(n, lane_bits(n, 3, 1), 8));
   load4(n, gpu_element(n, p->a, p->at, row, col), true, out);
@@ -54,7 +55,8 @@ static void load_b(Gpu *n, const Product *p, uint32_t n0, uint32_t s,
           out);
     return;
   }
-  V row = gpu_add(n, gpu_mul(n, lane_bits(n, 4, 1), 8), lane_bits(n, 0, 7));
+  V row = lane_bits(n, 0, 7);
+  row = gpu_add(n, gpu_mul(n, lane_bits(n, 4, 1), 8), row);
   row = gpu_add(n, row, gpu_i32(n, n0));
   load4(n, gpu_chunk(n, p->b, p->bt, row, 2 * s, lane_bits(n, 3, 1)), false,
         out);
@@ -130,7 +132,8 @@ static void load4_here(Gpu *n, const Matrices *m, V out[4]) {
 }
 
 static void a_here(Gpu *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
-  V row = gpu_add(n, first_row(n, p), lane_bits(n, 0, 15));
+  V row = lane_bits(n, 0, 15);
+  row = gpu_add(n, first_row(n, p), row);
   Matrices m = {p->a,        p->at, row,  lane_bits(n, 4, 1),
                 i * p->rows, 2 * s, false};
   if (p->areg)
@@ -140,7 +143,8 @@ static void a_here(Gpu *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
 }
 
 static void b_here(Gpu *n, const Product *p, uint32_t s, uint32_t j, V out[4]) {
-  V row = gpu_add(n, gpu_mul(n, lane_bits(n, 4, 1), 8), lane_bits(n, 0, 7));
+  V row = lane_bits(n, 0, 7);
+  row = gpu_add(n, gpu_mul(n, lane_bits(n, 4, 1), 8), row);
   Matrices m = {p->b, p->bt, row, lane_bits(n, 3, 1), j, 2 * s, false};
   if (p->tb)
     m = (Matrices){

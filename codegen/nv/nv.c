@@ -354,8 +354,8 @@ static bool store_matrices(Gpu *n, Tile s, const Type *t, const Frag *f) {
     return false;
   uint32_t blocks = t->ext[1] / 8, rows = n->grp.threads / 2;
   V lane = n->grp.lane, bit = e_shr(g, lane, 4);
-  V row =
-      gpu_add(n, gpu_mul(n, n->grp.warp, 16), e_and(g, lane, gpu_i32(n, 15)));
+  V row = e_and(g, lane, gpu_i32(n, 15));
+  row = gpu_add(n, gpu_mul(n, n->grp.warp, 16), row);
   for (uint32_t i = 0; i < t->ext[0] / rows; i++)
     for (uint32_t j = 0; j < blocks; j += 2) {
       V a[5] = {
@@ -379,10 +379,10 @@ static bool store_turned(Gpu *n, Tile s, const Type *t, const Frag *f) {
       t->ext[0] % 16 || t->ext[1] % rows)
     return false;
   V lane = n->grp.lane;
-  V row = gpu_add(n, gpu_mul(n, e_shr(g, lane, 4), 8),
-                  e_and(g, lane, gpu_i32(n, 7)));
-  V chunk = gpu_add(n, gpu_mul(n, n->grp.warp, 2),
-                    e_and(g, e_shr(g, lane, 3), gpu_i32(n, 1)));
+  V row = e_and(g, lane, gpu_i32(n, 7));
+  row = gpu_add(n, gpu_mul(n, e_shr(g, lane, 4), 8), row);
+  V chunk = e_and(g, e_shr(g, lane, 3), gpu_i32(n, 1));
+  chunk = gpu_add(n, gpu_mul(n, n->grp.warp, 2), chunk);
   uint32_t blocks = t->ext[0] / 8;
   for (uint32_t i = 0; i < t->ext[1] / rows; i++)
     for (uint32_t j = 0; j < blocks; j += 2) {

@@ -30,8 +30,8 @@ static Skew skew_of(Gpu *n, const Op *op) {
   V rows = gpu_mul(n, n->grp.warp, SKEW_ROWS);
   s.row = e_shr(n->g, n->grp.lane, 2);
   s.col = gpu_mul(n, e_and(n->g, n->grp.lane, gpu_i32(n, 3)), 2);
-  s.at = gpu_add(n, gpu_scratch(n, smem_skew_bytes(t)),
-                 gpu_mul(n, rows, s.pitch * WORD));
+  V from = gpu_mul(n, rows, s.pitch * WORD);
+  s.at = gpu_add(n, gpu_scratch(n, smem_skew_bytes(t)), from);
   s.first = ir_attr_i(op, AT_REVERSE, 0)
                 ? gpu_add(n, rows, gpu_i32(n, pos + 1 - s.cols))
                 : e_isub(n->g, gpu_i32(n, pos + 1 - SKEW_ROWS), rows);
@@ -97,7 +97,8 @@ static void write_turned(const Skew *s, const Op *op, const Frag *x,
     V byte = gpu_add(n, s->at, gpu_mul(n, at, WORD));
     V inside = e_icmp(n->g, LLVMIntULT, i, gpu_i32(n, rows));
     LLVMBasicBlockRef end = gpu_if(n, inside);
-    LLVMBuildStore(n->g->b, gpu_elem(n, x, k), gpu_shared(n, byte));
+    V to = gpu_shared(n, byte);
+    LLVMBuildStore(n->g->b, gpu_elem(n, x, k), to);
     gpu_end(n, end);
   }
 }

@@ -43,7 +43,8 @@ typedef struct Divisor {
 } Divisor;
 
 static Divisor divisor(Builder *b, Value by, Extents e) {
-  Value n = ir_2(b, OP_MAX, ir_1(b, OP_ABS, by), ir_const_i(b, DT_I64, 1));
+  Value one = ir_const_i(b, DT_I64, 1);
+  Value n = ir_2(b, OP_MAX, ir_1(b, OP_ABS, by), one);
   n = ir_2(b, OP_MIN, n, ir_dim(b, end(&b->fn->mod->dims, e)));
   return (Divisor){n, ir_2(b, OP_LT, by, ir_const_i(b, DT_I64, 0))};
 }

@@ -317,10 +317,10 @@ static Value open_gaps(Phase *p, Func *made) {
                                dim_bin(d, DIM_MUL, p->g->parts, each)));
   uint32_t gap = ir_axis(made, "gap", AX_PAR, p->g->parts);
   uint32_t of = ir_axis(made, "of", AX_VEC, each);
-  return ir_2(b, OP_ADD,
-              ir_2(b, OP_MUL, ir_index(b, gap),
-                   ir_const_i(b, DT_I64, COST_GAPS_VECTOR)),
-              ir_index(b, of));
+  Value rest = ir_index(b, of);
+  Value size = ir_const_i(b, DT_I64, COST_GAPS_VECTOR);
+  Value first = ir_2(b, OP_MUL, ir_index(b, gap), size);
+  return ir_2(b, OP_ADD, first, rest);
 }
 
 static Value hidden(Phase *p, Value x) {

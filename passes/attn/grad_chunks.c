@@ -102,8 +102,9 @@ Gid grad_chunk_plus(Grad *g, Gid v, Gid w) {
 static Gid step_at(const Chunks *c, uint32_t local) {
   Grad *g = c->g;
   Gid size = grad_int(g, COST_GRAD_CHUNK);
-  return grad_2(g, OP_ADD, grad_2(g, OP_MUL, grad_chunk_at(c, c->chunk), size),
-                grad_chunk_at(c, local));
+  Gid in = grad_chunk_at(c, local);
+  Gid first = grad_2(g, OP_MUL, grad_chunk_at(c, c->chunk), size);
+  return grad_2(g, OP_ADD, first, in);
 }
 
 static Gid is_step(const Chunks *c, uint32_t local) {
@@ -185,7 +186,8 @@ Scaled grad_chunk_vector(const Chunks *c, Gid v, uint32_t local, bool ends) {
   if (!s.v || !ends) return s;
   uint64_t axes = grad_at(g, s.v)->axes | (s.f ? grad_at(g, s.f)->axes : 0);
   if (axes & grad_bit(local)) return s;
-  s.f = grad_or_0(g, is_step(c, local), s.f ? s.f : grad_num(g, 1));
+  if (!s.f) s.f = grad_num(g, 1);
+  s.f = grad_or_0(g, is_step(c, local), s.f);
   return s;
 }
 
@@ -200,8 +202,8 @@ Gid grad_chunk_decay(const Chunks *c, uint32_t local) {
 // Is step i in front of k, in the order of the walk?
 Gid grad_chunk_before(const Chunks *c, uint32_t i, uint32_t k) {
   bool back = c->w->reverse;
-  return grad_2(c->g, OP_LT, grad_chunk_at(c, back ? k : i),
-                grad_chunk_at(c, back ? i : k));
+  Gid later = grad_chunk_at(c, back ? i : k);
+  return grad_2(c->g, OP_LT, grad_chunk_at(c, back ? k : i), later);
 }
 
 static Gid all_decays(const Chunks *c) {
@@ -227,7 +229,8 @@ static Gid decayed(const Chunks *c, uint32_t local, bool before) {
 static Gid behind(const Chunks *c, uint32_t local) {
   if (!c->decays) return 0;
   if (c->rows) return grad_halves_behind(c, local);
-  Gid rest = grad_2(c->g, OP_SUB, all_decays(c), upto(c, local, false));
+  Gid rest = upto(c, local, false);
+  rest = grad_2(c->g, OP_SUB, all_decays(c), rest);
   return grad_1(c->g, OP_EXP2, rest);
 }
 
@@ -242,8 +245,8 @@ static Gid seen(const Chunks *c, uint32_t i, uint32_t k, Gid v) {
   Gid sees = k < i ? grad_1(g, OP_NOT, grad_chunk_before(c, c->use, c->write))
                    : grad_chunk_before(c, c->write, c->use);
   if (!c->decays) return grad_or_0(g, sees, v);
-  Gid d = grad_2(g, OP_SUB, upto(c, c->use, grad_chunk_early(c, i)),
-                 upto(c, c->write, false));
+  Gid d = upto(c, c->write, false);
+  d = grad_2(g, OP_SUB, upto(c, c->use, grad_chunk_early(c, i)), d);
   d = grad_3(g, OP_SELECT, sees, d, grad_num(g, -INFINITY));
   return grad_2(g, OP_MUL, v, grad_1(g, OP_EXP2, d));
 }
@@ -317,10 +320,9 @@ static void walk_cotangents(Chunks *c) {
 // ---------------------------------------------------------------- products
 Gid grad_chunk_dot(const Chunks *c, Gid v, Gid w, uint64_t over) {
   Grad *g = c->g;
-  return grad_sum_all(g,
-                      grad_chunk_product(g, grad_chunk_narrowed(g, v),
-                                         grad_chunk_narrowed(g, w)),
-                      over);
+  w = grad_chunk_narrowed(g, w);
+  v = grad_chunk_narrowed(g, v);
+  return grad_sum_all(g, grad_chunk_product(g, v, w), over);
 }
 
 // A tile {use, write}, times a vector along one of them.
@@ -390,8 +392,8 @@ static Gid by_parts(const Chunks *c, Gid v, uint32_t part) {
   Grad *g = c->g;
   uint32_t row = 0;
   while (!(c->w->row & grad_bit(row))) row++;
-  Gid first =
-      grad_2(g, OP_MUL, grad_chunk_at(c, part), grad_int(g, COST_GRAD_CHUNK));
+  Gid size = grad_int(g, COST_GRAD_CHUNK);
+  Gid first = grad_2(g, OP_MUL, grad_chunk_at(c, part), size);
   v = grad_moved(g, v, row,
                  grad_2(g, OP_ADD, first, grad_chunk_at(c, c->in_part)));
   v = grad_sum_all(g, v, grad_bit(c->in_part));
@@ -418,12 +420,13 @@ static Gid to_read(const Chunks *c, uint32_t i) {
   Gid is_behind = grad_chunk_early(c, i)
                       ? early
                       : grad_1(g, OP_NOT, grad_chunk_before(c, c->use, c->at));
-  Gid before =
-      grad_or_0(g, grad_chunk_before(c, c->write, c->at), grad_num(g, 1));
+  Gid before = grad_num(g, 1);
+  before = grad_or_0(g, grad_chunk_before(c, c->write, c->at), before);
   Gid all = along_rows(c, c->x[i], c->from_state[i], c->read_part);
   for (uint32_t k = 0; k < c->w->n; k++) {
     if (!c->b[k].v) continue;
-    Gid f = grad_2(g, OP_MUL, tile(c, i, k), paths(c, i, k));
+    Gid f = paths(c, i, k);
+    f = grad_2(g, OP_MUL, tile(c, i, k), f);
     f = grad_or_0(g, grad_chunk_before(c, c->write, c->use), f);
     all = grad_chunk_plus(g, all,
                           grad_chunk_dot(c, f, before, grad_bit(c->write)));

@@ -71,7 +71,8 @@ static Value coordinate(Emit *e, Gid index) {
   for (uint32_t i = 0; i < e->fold.n; i++) {
     Gid c = e->fold.at[i];
     if (grad_at(e->g, c)->axes & ~grad_at(e->g, index)->axes) continue;
-    v = ir_3(&e->b, OP_SELECT, grad_emit(e, c), v, ir_int(&e->b, 0));
+    Value zero = ir_int(&e->b, 0);
+    v = ir_3(&e->b, OP_SELECT, grad_emit(e, c), v, zero);
   }
   return v;
 }

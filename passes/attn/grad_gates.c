@@ -70,7 +70,8 @@ static Gid size_node(const Gates *x) {
 
 // Step number `local` of the chunk.
 static Gid step_at(const Gates *x, uint32_t local) {
-  Gid first = grad_2(x->g, OP_MUL, at(x, x->chunk), size_node(x));
+  Gid size = size_node(x);
+  Gid first = grad_2(x->g, OP_MUL, at(x, x->chunk), size);
   return grad_2(x->g, OP_ADD, first, at(x, local));
 }
 
@@ -81,7 +82,8 @@ static Gid end_of(const Gates *x) {
 }
 
 static Gid is_step(const Gates *x, uint32_t local) {
-  return grad_2(x->g, OP_LT, step_at(x, local), end_of(x));
+  Gid end = end_of(x);
+  return grad_2(x->g, OP_LT, step_at(x, local), end);
 }
 
 // v at step `local` of the chunk; where there is none, 0 or what it is at all
@@ -235,7 +237,8 @@ static Gid operand(const Gates *x, Gid v) {
 }
 
 static Gid dot(const Gates *x, Gid v, Gid w, uint64_t over) {
-  return grad_sum_all(x->g, product(x->g, operand(x, v), operand(x, w)), over);
+  w = operand(x, w);
+  return grad_sum_all(x->g, product(x->g, operand(x, v), w), over);
 }
 
 // v for each row, times the vector f along the rows; their sum if the rows have
@@ -320,7 +323,8 @@ static Gid to_use(const Gates *x, uint32_t i) {
   all = product(g, before, all);
   for (uint32_t k = 0; k < x->w->n; k++)
     if (writes(x, k)) {
-      Gid c = product(g, cross(x, i, k), write_factor(x, k));
+      Gid c = write_factor(x, k);
+      c = product(g, cross(x, i, k), c);
       all = plus(g, all, grad_sum_all(g, c, grad_bit(x->write)));
     }
   return grad_sum_all(g, product(g, use_factor(x, i), all), grad_bit(x->use));
@@ -403,7 +407,8 @@ static Gid walked_to_use(const Gates *x, uint32_t i) {
   grad_walk_put(&w, (GradItem){GI_READ, walked_factor(x, i), 0, 0, w.row});
   for (uint32_t k = 0; k < x->w->n; k++) {
     if (!writes(x, k)) continue;
-    Gid c = grad_moved(g, cross(x, i, k), x->write, at(x, x->at));
+    Gid to = at(x, x->at);
+    Gid c = grad_moved(g, cross(x, i, k), x->write, to);
     Gid b = moved(x, x->w->item[k].x, x->at);
     grad_walk_put(&w, (GradItem){GI_WRITE, c, b, 0, 0});
   }
@@ -431,8 +436,8 @@ static Gid walked_to_end(const Gates *x) {
   Gid all = ending(x, x->w->item[x->decay].x, x->sum);
   all = grad_sum_all(g, all, grad_bit(x->sum));
   Gid left = grad_2(g, OP_SUB, all, upto(x, x->at, false));
-  return product(g, grad_1(g, OP_EXP2, left),
-                 grad_walk_read(g, &w, 1, w.state));
+  Gid state = grad_walk_read(g, &w, 1, w.state);
+  return product(g, grad_1(g, OP_EXP2, left), state);
 }
 
 // ---------------------------------------------------------------- in common
@@ -543,7 +548,8 @@ static void gate(GradAdjoint *a, uint32_t i) {
   walk_states(x);
   walk_cotangents(x);
   if (!x->rows || x->narrow) walk_sums(x);
-  Gid d = product(g, grad_num(g, M_LN2), by_step(x, phi(x)));
+  Gid d = by_step(x, phi(x));
+  d = product(g, grad_num(g, M_LN2), d);
   uint64_t points = grad_at(g, d)->axes | grad_bit(a->w->axis);
   grad_give(g, log2_decay, d, points);
 }

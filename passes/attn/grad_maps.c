@@ -223,7 +223,8 @@ static bool shift(Maps *m, GradStore *s, uint32_t i) {
   Gid end = grad_dim(g, extent);
   Gid ok = grad_2(g, OP_LT, to, end);
   if (c) ok = grad_2(g, OP_AND, ok, grad_2(g, OP_LE, grad_int(g, 0), to));
-  s->v = grad_path(g, ok, grad_moved(g, s->v, axis, to), grad_num(g, 0));
+  Gid zero = grad_num(g, 0);
+  s->v = grad_path(g, ok, grad_moved(g, s->v, axis, to), zero);
   s->index[i] = r;
   return true;
 }

@@ -137,7 +137,8 @@ static bool is_gauge(Grad *g, Gid x) {
 static void share(Reverse *r, Gid x, const GradNode *n, Gid a) {
   Grad *g = r->g;
   Gid y = n->arg[0], hit = grad_2(g, OP_EQ, y, x);
-  Gid one = grad_3(g, OP_SELECT, hit, grad_num(g, 1), grad_num(g, 0));
+  Gid zero = grad_num(g, 0);
+  Gid one = grad_3(g, OP_SELECT, hit, grad_num(g, 1), zero);
   Gid count = grad_sum(g, one, n->over, n->points);
   give(r, y, grad_2(g, OP_MUL, one, grad_ratio(g, a, count)), n->points);
 }

@@ -44,7 +44,10 @@ static bool is_each(const Emit *e, Value x, Value y, uint64_t over) {
 static Value product(const Steps *s, Value x, Value y, uint64_t over) {
   Emit *e = s->e;
   uint32_t at[64], n = axes_of(e, over, at);
-  if (!n) return ir_2(&e->b, OP_MUL, as_f32(e, x), as_f32(e, y));
+  if (!n) {
+    y = as_f32(e, y);
+    return ir_2(&e->b, OP_MUL, as_f32(e, x), y);
+  }
   if (is_each(e, x, y, over))
     return ir_reduce(&e->b, RK_SUM, ir_2(&e->b, OP_MUL, as_f32(e, x), y), at,
                      n);
@@ -52,7 +55,8 @@ static Value product(const Steps *s, Value x, Value y, uint64_t over) {
     x = ir_cast(&e->b, s->w->narrow, x);
     y = ir_cast(&e->b, s->w->narrow, y);
   }
-  return ir_dot(&e->b, grad_widen(e, x, over), grad_widen(e, y, over), at, n);
+  y = grad_widen(e, y, over);
+  return ir_dot(&e->b, grad_widen(e, x, over), y, at, n);
 }
 
 static Value written(Steps *s, const GradItem *item) {

@@ -113,9 +113,11 @@ static bool expand_product(Sums *s, Gid x, Gid y, GradTerms *out) {
 static Gid slope_of(Grad *g, Gid x) {
   OpCode c = grad_at(g, x)->code;
   Gid a = grad_at(g, x)->arg[0], zero = grad_num(g, 0), one = grad_num(g, 1);
-  Gid below = c == OP_RELU ? zero
-                           : grad_3(g, OP_SELECT, grad_2(g, OP_LT, a, zero),
-                                    grad_num(g, -1), zero);
+  Gid below = zero;
+  if (c != OP_RELU) {
+    Gid minus = grad_num(g, -1);
+    below = grad_3(g, OP_SELECT, grad_2(g, OP_LT, a, zero), minus, zero);
+  }
   return grad_3(g, OP_SELECT, grad_2(g, OP_LT, zero, a), one, below);
 }
 
@@ -383,9 +385,10 @@ Gid grad_factored(Grad *g, Gid x) {
   uint64_t keys = grad_at(g, x)->axes & grad_role(g, AX_KEY);
   if (!keys || (grad_at(g, x)->axes & grad_role(g, AX_VEC))) return x;
   const GradNode n = *grad_at(g, x);
-  if (n.code == OP_SELECT && n.attr)
-    return grad_path(g, n.arg[0], grad_factored(g, n.arg[1]),
-                     grad_factored(g, n.arg[2]));
+  if (n.code == OP_SELECT && n.attr) {
+    Gid other = grad_factored(g, n.arg[2]);
+    return grad_path(g, n.arg[0], grad_factored(g, n.arg[1]), other);
+  }
   GradTerms *t = terms_of(g, x, keys), *flat = NEW(g->arena, GradTerms);
   for (uint32_t i = 0; i < t->n; i++)
     if (!unfold_rows(g, &t->at[i], flat)) return x;

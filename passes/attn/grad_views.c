@@ -111,8 +111,8 @@ static void store_chunks(Grad *g, GradStore *s) {
       !find_step(g, s, found.view->axis, &at))
     return;
   ByChunk c = {.g = g, .to = *found.view, .done = {.arena = g->arena}};
-  Gid first =
-      grad_2(g, OP_MUL, grad_index(g, c.to.chunk), grad_int(g, c.to.steps));
+  Gid size = grad_int(g, c.to.steps);
+  Gid first = grad_2(g, OP_MUL, grad_index(g, c.to.chunk), size);
   c.step = grad_2(g, OP_ADD, first, grad_index(g, c.to.local));
   s->v = by_chunk(&c, s->v);
   s->rank = c.to.rank;

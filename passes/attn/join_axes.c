@@ -96,8 +96,8 @@ static void store(const Join *j, Builder *b, const Op *op, ValueMap *map) {
   Value args[MAX_AXES + 3], in;
   uint32_t n = c->nargs;
   b->before = c;
-  in = ir_2(b, OP_LT, ir_index(b, j->axis[axis]),
-            ir_dim(b, j->f->axes.at[axis].extent));
+  Value past = ir_dim(b, j->f->axes.at[axis].extent);
+  in = ir_2(b, OP_LT, ir_index(b, j->axis[axis]), past);
   for (uint32_t i = 0; i < n; i++) args[i] = c->args[i];
   bool masked = ir_attr_i(c, AT_MASKED, 0);
   if (masked) args[n - 1] = ir_2(b, OP_AND, args[n - 1], in);

@@ -55,7 +55,8 @@ static Value tangent(const Jvp *j, Value v) {
 static Value op2(Jvp *j, OpCode c, Value x, Value y) {
   bool f64 = dtype_of(j, x) == DT_F64 || dtype_of(j, y) == DT_F64;
   DType t = f64 ? DT_F64 : DT_F32;
-  return ir_2(&j->b, c, as(j, t, x), as(j, t, y));
+  y = as(j, t, y);
+  return ir_2(&j->b, c, as(j, t, x), y);
 }
 
 static Value sum(Jvp *j, Value x, Value y) {
@@ -193,8 +194,8 @@ static Value of_extreme(Jvp *j, const Op *op, Value t) {
   if (j->opt->share_ties) {
     Value one = ir_3(b, OP_SELECT, hit, ir_const_f(b, DT_F32, 1), zero);
     Value n = reduced(j, RK_SUM, one, op, x);
-    t = ir_3(b, OP_SELECT, hit, as(j, wide(j, t), t),
-             ir_const_f(b, wide(j, t), 0));
+    Value other = ir_const_f(b, wide(j, t), 0);
+    t = ir_3(b, OP_SELECT, hit, as(j, wide(j, t), t), other);
     return op2(j, OP_DIV, reduced(j, RK_SUM, t, op, x), n);
   }
   for (uint32_t i = 0; i < a->n; i++) {
@@ -204,8 +205,8 @@ static Value of_extreme(Jvp *j, const Op *op, Value t) {
     first = reduced(j, RK_MIN, first, op, x);
     hit = ir_2(b, OP_AND, hit, ir_2(b, OP_EQ, at, first));
   }
-  t = ir_3(b, OP_SELECT, hit, as(j, wide(j, t), t),
-           ir_const_f(b, wide(j, t), 0));
+  Value other = ir_const_f(b, wide(j, t), 0);
+  t = ir_3(b, OP_SELECT, hit, as(j, wide(j, t), t), other);
   return reduced(j, RK_SUM, t, op, x);
 }
 

@@ -174,9 +174,10 @@ static Value sum_of(const Ahead *a, Builder *b, const Sum *s, bool keys) {
 static Value over(Builder *b, Value v, Value by, Value *finite) {
   const double most = 0x1.fep127;  // of bf16
   Value g = by ? ir_2(b, OP_DIV, v, by) : v;
-  Value c =
-      ir_2(b, OP_MIN, ir_2(b, OP_MAX, g, number(b, -most)), number(b, most));
-  *finite = ir_2(b, OP_LT, ir_1(b, OP_ABS, v), number(b, INFINITY));
+  Value hi = number(b, most);
+  Value c = ir_2(b, OP_MIN, ir_2(b, OP_MAX, g, number(b, -most)), hi);
+  Value inf = number(b, INFINITY);
+  *finite = ir_2(b, OP_LT, ir_1(b, OP_ABS, v), inf);
   return ir_3(b, OP_SELECT, *finite, c, g);
 }
 
@@ -205,7 +206,8 @@ static bool is_positive(const Ahead *a, Value v) {
 }
 
 static Value size_of(Builder *b, Value c) {
-  return ir_2(b, OP_MAX, ir_1(b, OP_ABS, c), number(b, 0x1p-100));
+  Value least = number(b, 0x1p-100);
+  return ir_2(b, OP_MAX, ir_1(b, OP_ABS, c), least);
 }
 
 // The product with queries negated where the factor c is negative.

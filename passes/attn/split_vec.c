@@ -222,8 +222,8 @@ static void split_index(Func *f, uint32_t x, uint32_t part, int64_t size) {
     if (op->code != OP_INDEX || ir_attr_i(op, AT_AXIS, -1) != (int64_t)x)
       continue;
     Builder b = {.fn = f, .region = f->body, .before = op, .span = op->span};
-    Value at =
-        ir_2(&b, OP_MUL, ir_index(&b, part), ir_const_i(&b, DT_I64, size));
+    Value n = ir_const_i(&b, DT_I64, size);
+    Value at = ir_2(&b, OP_MUL, ir_index(&b, part), n);
     at = ir_2(&b, OP_ADD, at, ir_index(&b, x));
     ir_replace_uses(f, op->res[0], at);
     ir_erase(op);

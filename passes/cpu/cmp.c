@@ -98,8 +98,8 @@ Value cpu_compare_lanes(Assign *as, OpCode c, Value x, Value y) {
     return 0;
   if (s.iotas * s.iotas != 1 || s.first <= -NEAR || s.first >= NEAR) return 0;
   Value d = total(as, &s, s.iotas > 0);
-  d = cpu_2(as, OP_MIN, cpu_2(as, OP_MAX, d, cpu_int(as, -FAR)),
-            cpu_int(as, FAR));
+  Value far = cpu_int(as, FAR);
+  d = cpu_2(as, OP_MIN, cpu_2(as, OP_MAX, d, cpu_int(as, -FAR)), far);
   Value first = in_32(as, cpu_int(as, s.iotas > 0 ? s.first : -s.first));
   Value lane =
       cpu_op(as, OP_VIOTA, NULL, 0, type_vec(DT_I32, as->lanes), NULL, 0);

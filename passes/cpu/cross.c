@@ -61,7 +61,8 @@ static void check_range(Assign *as, Value *ok, Value v, Dim n) {
   if (axis == as->pt.lane) size = cpu_int(as, as->pt.width);
   if (!cpu_is_nonneg(as, v))
     all_of(as, ok, cpu_2(as, OP_LE, cpu_int(as, 0), x));
-  all_of(as, ok, cpu_2(as, OP_LE, cpu_2(as, OP_ADD, x, size), cpu_dim(as, n)));
+  Value extent = cpu_dim(as, n);
+  all_of(as, ok, cpu_2(as, OP_LE, cpu_2(as, OP_ADD, x, size), extent));
 }
 
 Value cpu_cross_ok(Assign *as, const Root *r) {
@@ -99,8 +100,8 @@ void cpu_lane_sums(Assign *as, Value *v) {
   for (uint32_t m = as->lanes / 2; m; m /= 2)
     for (uint32_t i = 0; i < m; i++) {
       Value a = v[i], b = v[i + m];
-      v[i] = cpu_2(as, OP_ADD, swap_lanes(as, a, b, m, false),
-                   swap_lanes(as, a, b, m, true));
+      Value upper = swap_lanes(as, a, b, m, true);
+      v[i] = cpu_2(as, OP_ADD, swap_lanes(as, a, b, m, false), upper);
     }
 }
 
@@ -137,8 +138,9 @@ static void put_row(Square *s, Value l, Value v) {
   Value step, at = cpu_form_index(as, f, 0, &step);
   int64_t n;
   assert(cpu_is_int(as, step, &n) && n == 1);
-  cpu_vst(as, cpu_form_base(as, f), cpu_2(as, OP_ADD, at, s->first),
-          cpu_cast(as, f->dt, v), 0);
+  v = cpu_cast(as, f->dt, v);
+  at = cpu_2(as, OP_ADD, at, s->first);
+  cpu_vst(as, cpu_form_base(as, f), at, v, 0);
 }
 
 static Value part_at(Square *s, Value l) {

@@ -51,7 +51,9 @@ static Value row_element(Block *b) {
 static Value chosen(Block *b, Value x, Value other, uint32_t c) {
   Assign *as = b->as;
   Value keep = cpu_eval_as(as, b->r->op->args[3], c, DT_BOOL);
-  return cpu_select(as, cpu_vec(as, keep), cpu_vec(as, x), cpu_vec(as, other));
+  other = cpu_vec(as, other);
+  x = cpu_vec(as, x);
+  return cpu_select(as, cpu_vec(as, keep), x, other);
 }
 
 static Value kept(Block *b, Value x, uint32_t c) {
@@ -168,11 +170,11 @@ static void ask(Block *b, uint32_t over, Value i) {
     int64_t elements = HW_LINE / dtype_size(f->dt), lines = n / elements;
     if (lines < 1 || n % elements) return;
     Value of = cpu_int(as, lines);
-    Value down =
-        cpu_2(as, OP_ADD, cpu_2(as, OP_FLOORDIV, i, of), cpu_int(as, rows));
+    Value first = cpu_int(as, rows);
+    Value down = cpu_2(as, OP_ADD, cpu_2(as, OP_FLOORDIV, i, of), first);
     as->pt.idx[b->axis] = cpu_2(as, OP_ADD, b->first, down);
-    as->pt.idx[over] =
-        cpu_2(as, OP_MUL, cpu_2(as, OP_MOD, i, of), cpu_int(as, elements));
+    Value size = cpu_int(as, elements);
+    as->pt.idx[over] = cpu_2(as, OP_MUL, cpu_2(as, OP_MOD, i, of), size);
   } else {
     as->pt.idx[b->axis] = b->first;
     as->pt.idx[over] = cpu_2(as, OP_ADD, at, cpu_int(as, keys));
@@ -225,7 +227,8 @@ static void ask_values(Block *b, uint32_t over, Value at) {
   as->pt.idx[over] = cpu_2(as, OP_ADD, at, cpu_int(as, tile));
   for (uint32_t c = 0; c < as->pt.cols; c++) {
     if (c * as->lanes * dtype_size(f->dt) % HW_LINE) continue;
-    cpu_ask_far(as, cpu_form_base(as, f), cpu_form_index(as, f, c, &step));
+    Value index = cpu_form_index(as, f, c, &step);
+    cpu_ask_far(as, cpu_form_base(as, f), index);
   }
   as->pt.idx[over] = now;
 }
@@ -335,9 +338,14 @@ static int64_t tiled_rows(Block *b, Dim size) {
   }
   int64_t whole = n / by * by, rest = n - whole;
   rest -= rest % HW_MAT_ROWS;
-  if (whole) tiles(b, cpu_int(as, 0), cpu_int(as, whole), (uint32_t)by);
-  if (rest)
-    tiles(b, cpu_int(as, whole), cpu_int(as, whole + rest), (uint32_t)rest);
+  if (whole) {
+    Value end = cpu_int(as, whole);
+    tiles(b, cpu_int(as, 0), end, (uint32_t)by);
+  }
+  if (rest) {
+    Value end = cpu_int(as, whole + rest);
+    tiles(b, cpu_int(as, whole), end, (uint32_t)rest);
+  }
   return whole + rest;
 }
 
@@ -383,9 +391,14 @@ static void all_rows(Block *b, Dim size) {
   }
   if (dim_known(d, size, &n)) {
     int64_t whole = done + (n - done) / r * r;
-    if (whole > done) blocks(b, cpu_int(as, done), cpu_int(as, whole), r);
-    if (n > whole)
-      blocks(b, cpu_int(as, whole), cpu_int(as, n), (uint32_t)(n - whole));
+    if (whole > done) {
+      Value end = cpu_int(as, whole);
+      blocks(b, cpu_int(as, done), end, r);
+    }
+    if (n > whole) {
+      Value end = cpu_int(as, n);
+      blocks(b, cpu_int(as, whole), end, (uint32_t)(n - whole));
+    }
     return;
   }
   Value hi = cpu_dim(as, size), by = cpu_int(as, r);
@@ -452,8 +465,8 @@ static void turn_pairs(Assign *as, Root *r) {
   for (uint32_t c = 0; c < as->pt.cols; c++) {
     Value i, step, p = cpu_form_pairs_at(as, r->a, c, &i, &step);
     Value at = cpu_2(as, OP_MUL, cpu_iota(as), step);
-    v[c] =
-        cpu_gather(as, cpu_padd(as, p, i), at, cpu_form_lane_mask(as, r->a, c));
+    Value mask = cpu_form_lane_mask(as, r->a, c);
+    v[c] = cpu_gather(as, cpu_padd(as, p, i), at, mask);
   }
   for (uint32_t c = 0; c < as->pt.cols; c++)
     cpu_form_store(as, r->dst, c, v[c]);

@@ -252,13 +252,18 @@ static Value outwards(Assign *as, OpCode c, Value x, Value y) {
   int64_t m, n, r;
   if (!split_sum(as, x, &a, &m)) {
     if (c != OP_ADD || !split_sum(as, y, &b, &n)) return 0;
-    return cpu_2(as, c, cpu_2(as, c, x, b), cpu_int(as, n));
+    Value out = cpu_int(as, n);
+    return cpu_2(as, c, cpu_2(as, c, x, b), out);
   }
-  if (c == OP_MUL && cpu_is_int(as, y, &n) && fold(c, m, n, &r))
-    return cpu_2(as, OP_ADD, cpu_2(as, c, a, y), cpu_int(as, r));
+  if (c == OP_MUL && cpu_is_int(as, y, &n) && fold(c, m, n, &r)) {
+    Value out = cpu_int(as, r);
+    return cpu_2(as, OP_ADD, cpu_2(as, c, a, y), out);
+  }
   if (c != OP_ADD) return 0;
-  if (!cpu_is_int(as, y, &n))
-    return cpu_2(as, c, cpu_2(as, c, a, y), cpu_int(as, m));
+  if (!cpu_is_int(as, y, &n)) {
+    Value out = cpu_int(as, m);
+    return cpu_2(as, c, cpu_2(as, c, a, y), out);
+  }
   return fold(c, m, n, &r) ? cpu_2(as, c, a, cpu_int(as, r)) : 0;
 }
 

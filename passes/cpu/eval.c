@@ -31,7 +31,8 @@ static Value eval_iota(Assign *as, const Op *op, uint32_t c) {
     return as->pt.idx[axis];
   }
   Value x = cpu_2(as, OP_ADD, as->pt.x0, cpu_int(as, (int64_t)c * as->lanes));
-  return cpu_2(as, OP_ADD, cpu_vec(as, x), cpu_iota(as));
+  Value lanes = cpu_iota(as);
+  return cpu_2(as, OP_ADD, cpu_vec(as, x), lanes);
 }
 
 static Value eval_origin(Assign *as, const Op *op) {
@@ -48,11 +49,11 @@ static Value eval_span(Assign *as, const Op *op) {
     Value s = cpu_tensor(as, OP_TSTRIDE, t, i);
     off = cpu_2(as, OP_ADD, off, cpu_2(as, OP_MUL, x, s));
   }
-  Value lo = cpu_2(as, OP_MAX, cpu_eval_as(as, op->args[1], 0, DT_I64),
-                   cpu_int(as, 0));
+  Value zero = cpu_int(as, 0);
+  Value lo = cpu_2(as, OP_MAX, cpu_eval_as(as, op->args[1], 0, DT_I64), zero);
   Value n = cpu_dim(as, ir_type(as->f, t)->size[rank - 1]);
-  Value hi = cpu_2(as, OP_ADD, cpu_eval_as(as, op->args[2], 0, DT_I64),
-                   cpu_int(as, 1));
+  Value one = cpu_int(as, 1);
+  Value hi = cpu_2(as, OP_ADD, cpu_eval_as(as, op->args[2], 0, DT_I64), one);
   hi = cpu_2(as, OP_MIN, hi, n);
   DType dt = cpu_reg_dtype(ir_type(as->f, t)->dtype);
   Value acc = cpu_identity(as, k, dt);

@@ -196,8 +196,8 @@ static Value load_at(Assign *as, Form *f, uint32_t c, Value base, Value idx,
   if (cpu_is_int(as, step, &n) && n == 0) return cpu_ld(as, base, idx);
   if (cpu_is_int(as, step, &n) && n == 1)
     return cpu_vld(as, base, idx, cpu_form_lane_mask(as, f, c));
-  return cpu_gather(as, base, lane_index(as, idx, step),
-                    cpu_form_lane_mask(as, f, c));
+  Value mask = cpu_form_lane_mask(as, f, c);
+  return cpu_gather(as, base, lane_index(as, idx, step), mask);
 }
 
 Value cpu_form_load(Assign *as, Form *f, uint32_t c) {
@@ -226,7 +226,8 @@ void cpu_form_store(Assign *as, Form *f, uint32_t c, Value v) {
   }
   v = cpu_vec(as, v);
   if (cpu_is_int(as, step, &n) && n == 1) cpu_vst(as, base, idx, v, 0);
-  else
-    cpu_scatter(as, base, lane_index(as, idx, step), v,
-                cpu_form_lane_mask(as, f, c));
+  else {
+    Value mask = cpu_form_lane_mask(as, f, c);
+    cpu_scatter(as, base, lane_index(as, idx, step), v, mask);
+  }
 }

@@ -170,7 +170,9 @@ static void each_result(Assign *as, Root *r, EachFn *fn) {
 static void partial_clear(Assign *as, Root *r) {
   DType t = acc_dtype(as, r);
   Value id = cpu_cast(as, r->partial->dt, cpu_identity(as, rkind(r), t));
-  cpu_vst(as, partial_base(as, r), partial_index(as, r), cpu_vec(as, id), 0);
+  id = cpu_vec(as, id);
+  Value at = partial_index(as, r);
+  cpu_vst(as, partial_base(as, r), at, id, 0);
 }
 
 // All lanes of v; then where the result goes.
@@ -184,7 +186,8 @@ static void finish(Assign *as, Root *r, Value v) {
 }
 
 static void partial_finish(Assign *as, Root *r) {
-  Value v = cpu_vld(as, partial_base(as, r), partial_index(as, r), 0);
+  Value at = partial_index(as, r);
+  Value v = cpu_vld(as, partial_base(as, r), at, 0);
   finish(as, r, cpu_cast(as, acc_dtype(as, r), v));
 }
 

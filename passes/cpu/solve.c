@@ -30,10 +30,11 @@ static void columns(Solve *s, int64_t from, uint32_t count) {
   Value i = rows.iv, at = cpu_2(as, OP_MUL, i, s->lrow);
   for (uint32_t c = 0; c < count; c++) {
     Value k = cpu_int(as, from + (int64_t)c * lanes);
-    Value here = cpu_2(as, OP_ADD, cpu_iota(as), cpu_vec(as, k));
+    Value first = cpu_vec(as, k);
+    Value here = cpu_2(as, OP_ADD, cpu_iota(as), first);
     here = cpu_2(as, OP_EQ, here, cpu_vec(as, i));
-    acc[c] = cpu_select(as, here, cpu_vec(as, one),
-                        cpu_vec(as, cpu_float(as, s->dt, 0)));
+    Value none = cpu_vec(as, cpu_float(as, s->dt, 0));
+    acc[c] = cpu_select(as, here, cpu_vec(as, one), none);
   }
   Loop sum = cpu_loop_open(as, (LoopCount){zero, i, 1, "j"}, acc, count);
   Value l = cpu_ld(as, s->l, cpu_2(as, OP_ADD, at, sum.iv));

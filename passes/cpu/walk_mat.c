@@ -167,8 +167,8 @@ static void products(Scores *s, Value k0, uint32_t tiles) {
     as->pt.idx[s->keys] = cpu_2(as, OP_ADD, k0, cpu_int(as, g * HW_MAT_ROWS));
     Value i = cpu_form_index(as, f, 0, &step);
     Value p = view(as, cpu_padd(as, cpu_form_base(as, f), i), DT_I32);
-    Value a = load(as, MAX_SUMS + g % MAX_EACH, p, cpu_int(as, 0),
-                   bytes(as, f, s->keys));
+    Value size = bytes(as, f, s->keys);
+    Value a = load(as, MAX_SUMS + g % MAX_EACH, p, cpu_int(as, 0), size);
     acc[g] = add_product(as, acc[g], a, b);
   }
   cpu_loop_close(as, &l, acc);
@@ -284,10 +284,11 @@ void cpu_weighted_mats_emit(Assign *as, Root *r) {
   as->pt.idx[as->walked] = cpu_int(as, 0);
   Value w = view(as, rows, DT_I32), acc[MAX_SUMS], step;
   Value line = bytes(as, r->dst, (uint32_t)as->walked);
-  for (uint32_t c = 0; c < cols; c++)
-    acc[c] = adds ? load(as, c, cpu_form_base(as, r->dst),
-                         cpu_form_index(as, r->dst, c, &step), line)
-                  : zero(as, c);
+  for (uint32_t c = 0; c < cols; c++) {
+    Value at = adds ? cpu_form_index(as, r->dst, c, &step) : 0;
+    acc[c] =
+        adds ? load(as, c, cpu_form_base(as, r->dst), at, line) : zero(as, c);
+  }
   LoopCount count = {cpu_int(as, 0), cpu_int(as, tile / PAIRS), HW_MAT_ROWS,
                      "k"};
   Loop l = cpu_loop_open(as, count, acc, cols);

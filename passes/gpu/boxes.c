@@ -69,7 +69,8 @@ Value lower_rows_shown(Place *p, Value mask, uint32_t rows) {
   Builder *b = lower_at(p, lower_depth(p, mask));
   Value all = ir_const_i(b, DT_I64, rows), n = shown(p, b, mask, all);
   if (p->failed) return 0;
-  n = ir_2(b, OP_MAX, ir_2(b, OP_MIN, n, all), ir_const_i(b, DT_I64, 0));
+  Value zero = ir_const_i(b, DT_I64, 0);
+  n = ir_2(b, OP_MAX, ir_2(b, OP_MIN, n, all), zero);
   return lower_cast(b, DT_I32, n);
 }
 

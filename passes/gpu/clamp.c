@@ -60,8 +60,8 @@ static Value limit_of_x(Clamp *c, uint32_t i) {
   if (p->failed) return 0;
   int d = lower_depth(p, c->limit[i]), e = lower_depth(p, c->by);
   Builder *b = lower_at(p, d > e ? d : e);
-  return lower_index(b, ir_2(b, OP_SUB, lower_cast(b, DT_I64, limit),
-                             lower_cast(b, DT_I64, by)));
+  by = lower_cast(b, DT_I64, by);
+  return lower_index(b, ir_2(b, OP_SUB, lower_cast(b, DT_I64, limit), by));
 }
 
 bool lower_clamp(Place *p, const Op *op, const View *v, Role r, Value *y) {

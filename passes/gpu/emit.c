@@ -147,8 +147,8 @@ static Value below(Place *p, Builder *b, int axis, Dim size, Role r) {
   bool known = dim_is_const(&p->m->dims, size, &n);
   assert(known && "place_plan refuses others");
   (void)known;
-  return lower_2(b, OP_LT, lower_coord(p, b, (uint32_t)axis, r),
-                 lower_int(b, n));
+  Value end = lower_int(b, n);
+  return lower_2(b, OP_LT, lower_coord(p, b, (uint32_t)axis, r), end);
 }
 
 Value lower_inside(Place *p, Builder *b, const View *v, bool row, bool col) {
@@ -157,5 +157,6 @@ Value lower_inside(Place *p, Builder *b, const View *v, bool row, bool col) {
   Value y = col ? below(p, b, v->col, v->csize, r + ROLE_COL) : 0;
   if (!x || !y) return x ? x : y;
   Type t = lower_type(p, DT_BOOL, v);
-  return ir_2(b, OP_AND, lower_as(b, x, t), lower_as(b, y, t));
+  y = lower_as(b, y, t);
+  return ir_2(b, OP_AND, lower_as(b, x, t), y);
 }

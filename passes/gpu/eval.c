@@ -51,7 +51,8 @@ static Value eval_own(Place *p, const Op *op) {
   if (p->failed) return 0;
   Builder *b = lower_at(p, lower_depth(p, op->res[0]));
   DType dt = lower_dtype_of(p, op->res[0]);
-  return ir_2(b, OP_GROUP_BOUND, lower_cast(b, dt, x), lower_cast(b, dt, y));
+  y = lower_cast(b, dt, y);
+  return ir_2(b, OP_GROUP_BOUND, lower_cast(b, dt, x), y);
 }
 
 // Operands that say of themselves that they are uniform, one behind the other:
@@ -218,7 +219,8 @@ static Value diagonal(Place *p, Builder *b, Value x, uint32_t axis, Role r) {
         j = lower_coord(p, b, axis, ROLE_COL);
   Type index = square;
   index.dtype = DT_I32;
-  Value same = ir_2(b, OP_EQ, lower_as(b, i, index), lower_as(b, j, index));
+  j = lower_as(b, j, index);
+  Value same = ir_2(b, OP_EQ, lower_as(b, i, index), j);
   x = lower_as(b, x, square);
   x = lower_select(b, same, x, lower_like(b, x, 0));
   IrAttr at[] = {attr_i(AT_KIND, one_of(wide)), attr_i(AT_POS, !r)};
@@ -394,7 +396,8 @@ void lower_slow_dot(Place *p, const Op *op) {
   if (p->failed) return;
   Builder *b = lower_at(p, (int)p->scopes.n - 1);
   DType dt = work_dtype(ir_type(p->f, op->res[0])->dtype);
-  x = lower_2(b, OP_MUL, lower_cast(b, dt, x), lower_cast(b, dt, y));
+  y = lower_cast(b, dt, y);
+  x = lower_2(b, OP_MUL, lower_cast(b, dt, x), y);
   x = reduce_over(p, x, v, RK_SUM, ir_attr(op, AT_OVER), &r);
   if (op->nargs == 3) x = lower_2(b, OP_ADD, lower_eval(p, op->args[2], r), x);
   if (!p->failed) keep(p, op->res[0], x, r);

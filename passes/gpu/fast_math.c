@@ -168,7 +168,8 @@ static Value sigmoid(Approx *x, const Op *op) {
   uint32_t nattrs = has_room(x, op->parent) ? 2 : 1;
   Value t = scaled(x, op->args[0], ir_const_f(&x->b, DT_F32, -log2e));
   t = ir_2(&x->b, OP_MIN, t, constant(x, t, top));
-  t = ir_2(&x->b, OP_ADD, ir_1(&x->b, OP_EXP2, t), constant(x, t, 1));
+  Value one = constant(x, t, 1);
+  t = ir_2(&x->b, OP_ADD, ir_1(&x->b, OP_EXP2, t), one);
   Value args[] = {constant(x, t, 1), t};
   IrAttr at[] = {attr_i(AT_APPROX, x->bits[y] + COST_SIGMOID_GUARD),
                  attr_i(AT_EVERY, COST_SIGMOID_EVERY)};

@@ -460,7 +460,8 @@ Value lower_reload(Place *p, Value v, const View *w, Type t) {
 // x less its rounded part; what is left of inf is 0.
 static Value rest_of(Builder *b, Value x, Value part) {
   Value r = ir_2(b, OP_SUB, x, lower_cast(b, DT_F32, part));
-  return lower_select(b, ir_2(b, OP_EQ, r, r), r, lower_like(b, r, 0));
+  Value zero = lower_like(b, r, 0);
+  return lower_select(b, ir_2(b, OP_EQ, r, r), r, zero);
 }
 
 static Value put(Place *p, Builder *b, const View *w, Value x, bool turned) {

@@ -86,7 +86,8 @@ static Value spread(Bounds *x, Value v, const Type *t) {
 
 static Value joined(Bounds *x, OpCode op, Value a, Value b) {
   const Type *t = is_scalar(x, a) ? type_of(x, b) : type_of(x, a);
-  return ir_2(&x->b, op, spread(x, a, t), spread(x, b, t));
+  b = spread(x, b, t);
+  return ir_2(&x->b, op, spread(x, a, t), b);
 }
 
 // op(a, b) of two bounds, either of which may be 0: the other one then.
@@ -317,7 +318,8 @@ static Value any_of(Bounds *x, const Op *op) {
     lo = tighter(x, OP_MAX, k0, t.lo);
     hi = tighter(x, OP_MIN, moved(x, k0, n - 1), hi);
   }
-  return ir_2(&x->b, OP_LE, spread(x, lo, r), spread(x, hi, r));
+  hi = spread(x, hi, r);
+  return ir_2(&x->b, OP_LE, spread(x, lo, r), hi);
 }
 
 static bool is_mask(const Bounds *x, const Op *op) {

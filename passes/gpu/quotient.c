@@ -249,7 +249,8 @@ static Divided divide_part(Quotient *x, const Part *part, bool first) {
   if (!c) return divide(x, b, sum);
   Value j = coordinate(x, part, b, role);
   if (!split) {
-    Value y = lower_2(b, OP_MUL, lower_cast(b, x->dt, j), num(b, x->dt, c));
+    Value factor = num(b, x->dt, c);
+    Value y = lower_2(b, OP_MUL, lower_cast(b, x->dt, j), factor);
     return divide(x, b, lower_2(b, OP_ADD, y, sum));
   }
   if (c < 0) {  // from the last one on
@@ -272,11 +273,14 @@ static Divided join(Quotient *x, Divided a, Divided c) {
   Builder *b = x->b;
   Type t = type_of(x, x->dt);
   Value least = lower_2(b, OP_SUB, x->n, a.r);
-  Value more = ir_2(b, OP_LE, lower_as(b, least, t), lower_as(b, c.r, t));
+  Value rest = lower_as(b, c.r, t);
+  Value more = ir_2(b, OP_LE, lower_as(b, least, t), rest);
   Value q = lower_2(b, OP_ADD, a.q, num(b, x->dt, 1));
   Value r = lower_2(b, OP_SUB, a.r, x->n);
-  q = ir_3(b, OP_SELECT, more, lower_as(b, q, t), lower_as(b, a.q, t));
-  r = ir_3(b, OP_SELECT, more, lower_as(b, r, t), lower_as(b, a.r, t));
+  Value aq = lower_as(b, a.q, t);
+  q = ir_3(b, OP_SELECT, more, lower_as(b, q, t), aq);
+  Value ar = lower_as(b, a.r, t);
+  r = ir_3(b, OP_SELECT, more, lower_as(b, r, t), ar);
   return (Divided){ir_2(b, OP_ADD, q, lower_as(b, c.q, t)),
                    ir_2(b, OP_ADD, r, lower_as(b, c.r, t))};
 }

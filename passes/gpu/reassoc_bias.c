@@ -151,8 +151,8 @@ static Terms terms_of(Lift *x, Value v, int deep) {
   case OP_SPLAT: return slice_terms(x, op->args[0]);
   case OP_ADD:
   case OP_SUB:
-    return sum_of(x, terms_of(x, op->args[0], deep + 1),
-                  terms_of(x, op->args[1], deep + 1), op->code == OP_SUB);
+    d = terms_of(x, op->args[1], deep + 1);
+    return sum_of(x, terms_of(x, op->args[0], deep + 1), d, op->code == OP_SUB);
   case OP_MUL: return product_of(x, v, op->args[0], op->args[1], deep + 1);
   case OP_CAST:
     return is_tile(x, op->args[0], DT_I32) &&
@@ -189,8 +189,8 @@ static void split_score(Lift *x, Value v) {
   Type row = frag_slice(&type, 0, false);
   if (t.row && !type_eq(type_of(x, t.row), &row)) return;
   if (t.all) t.row = plus(x, t.row, spread(x, t.all, row), false);
-  Value sum =
-      ir_2(&x->b, OP_ADD, tile_sum(x, &t, type), spread(x, t.row, type));
+  Value of_row = spread(x, t.row, type);
+  Value sum = ir_2(&x->b, OP_ADD, tile_sum(x, &t, type), of_row);
   ir_replace_uses(x->f, v, sum);
 }
 

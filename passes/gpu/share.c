@@ -207,7 +207,8 @@ static Value heads(Place *p, Builder *b) {
 // In 32 bits, as the program itself has it.
 static Value each_of(Place *p, Builder *b) {
   Value x = p->share.by ? lower_scalar(p, p->share.by) : heads(p, b);
-  return ir_2(b, OP_MAX, lower_cast(b, DT_I32, x), lower_int(b, 1));
+  Value one = lower_int(b, 1);
+  return ir_2(b, OP_MAX, lower_cast(b, DT_I32, x), one);
 }
 
 Value lower_share_count(Place *p, Builder *b) {
@@ -219,7 +220,8 @@ Value lower_share_count(Place *p, Builder *b) {
 void lower_share(Place *p, Builder *b, Value keys, Value first) {
   PlaceShare *s = &p->share;
   Value each = each_of(p, b), from[HW_MOST_GROUPS];
-  Value last = ir_2(b, OP_SUB, heads(p, b), lower_int(b, 1));
+  Value one = lower_int(b, 1);
+  Value last = ir_2(b, OP_SUB, heads(p, b), one);
   Pair x = {ir_2(b, OP_FLOORDIV, first, each), 0};
   x.head = ir_2(b, OP_SUB, first, ir_2(b, OP_MUL, x.block, each));
   Value base = ir_2(b, OP_MUL, keys, each);

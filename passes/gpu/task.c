@@ -95,7 +95,8 @@ static Value first_slot(const Search *s, Builder *b, Value i) {
 static Value steps(Builder *b, Value n) {
   Value x = lower_cast(b, DT_F32, ir_2(b, OP_MAX, n, lower_int(b, 1)));
   x = lower_op(b, OP_LOG2, &x, 1, type_scalar(DT_F32), NULL, 0);
-  return ir_2(b, OP_ADD, lower_cast(b, DT_I32, x), lower_int(b, 2));
+  Value two = lower_int(b, 2);
+  return ir_2(b, OP_ADD, lower_cast(b, DT_I32, x), two);
 }
 
 // The last of n sequences that begins at the slot or before it.

@@ -32,8 +32,9 @@ static Value joins(Place *p, Builder *b, const View *v, bool upper, int64_t n) {
   Type t = lower_type(p, DT_I32, v);
   Value r = block_of(p, b, v->row, ROLE_ROW, n, t);
   Value c = block_of(p, b, v->col, ROLE_COL, n, t);
-  Value pair = ir_2(b, OP_EQ, block_of(p, b, v->row, ROLE_ROW, 2 * n, t),
-                    block_of(p, b, v->col, ROLE_COL, 2 * n, t));
+  Value col = block_of(p, b, v->col, ROLE_COL, 2 * n, t);
+  Value row = block_of(p, b, v->row, ROLE_ROW, 2 * n, t);
+  Value pair = ir_2(b, OP_EQ, row, col);
   return ir_2(b, OP_AND, pair, ir_2(b, OP_LT, upper ? r : c, upper ? c : r));
 }
 
@@ -101,8 +102,8 @@ void lower_trinv(Place *p, const Op *op) {
   IrAttr at = attr_i(AT_TRANS, 1);
   Value d = lower_op(b, OP_FTRINV, &l, 1, t, &at, upper);
   for (int64_t n = HW_BLOCK; n < (int64_t)t.ext[0]; n *= 2) {
-    Value some =
-        lower_select(b, joins(p, b, &v, upper, n), l, lower_like(b, l, 0));
+    Value zero = lower_like(b, l, 0);
+    Value some = lower_select(b, joins(p, b, &v, upper, n), l, zero);
     int64_t list[2][2 * MAX_BLOCKS];
     IrAttr between = spans_of(t.ext[0], n, !upper, upper ? 1 : -1, list[0]);
     IrAttr within = spans_of(t.ext[0], n, upper, 0, list[1]);

@@ -274,7 +274,8 @@ static void issue_ahead(Copy *c, Value *v) {
   for (uint32_t i = 0; i < s->nahead; i++) {
     const Op *m = s->ahead[i];
     Value onto = s->onto[i] ? v[s->onto[i] - 1] : 0;
-    v[i] = product(c->b, m, need(c, m->args[0]), need(c, m->args[1]), onto);
+    Value y = need(c, m->args[1]);
+    v[i] = product(c->b, m, need(c, m->args[0]), y, onto);
   }
   ir_bare(c->b, OP_WG_COMMIT);
 }

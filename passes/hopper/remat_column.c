@@ -118,8 +118,8 @@ static void join(const Ramp *x, Op *e) {
   Value c = columns_of(x, t->args[2]), k = common(x, &b, e->args[1]);
   Type tile = *ir_type(x->f, e->res[0]), col = *ir_type(x->f, c);
   Value a = ir_2(&b, OP_MUL, common(x, &b, factor_of(x, c)), k);
-  Value own = ir_2(&b, OP_MUL, part(&b, OP_COORD_THREAD, &col),
-                   over(&b, OP_SPLAT, a, &col));
+  Value factor = over(&b, OP_SPLAT, a, &col);
+  Value own = ir_2(&b, OP_MUL, part(&b, OP_COORD_THREAD, &col), factor);
   Value row = ir_2(&b, OP_ADD, e->args[2], over(&b, OP_BCAST, own, &tile));
   Value reg = over(&b, OP_BCAST, part(&b, OP_COORD_REG, &col), &tile);
   Value m = ir_3(&b, OP_FMA, reg, over(&b, OP_SPLAT, a, &tile), row);
@@ -155,9 +155,9 @@ static bool use_ends(const Ramp *x, Op *op) {
   Builder b = in_front(x, op);
   Value a = common(x, &b, by);
   double last = (double)ir_type(x->f, op->args[0])->ext[0] - 1;
-  Value v = ir_2(&b, kind == RK_MAX ? OP_MAX : OP_MIN,
-                 ir_2(&b, OP_MUL, a, ir_const_f(&b, DT_F32, 0)),
-                 ir_2(&b, OP_MUL, a, ir_const_f(&b, DT_F32, last)));
+  Value at_last = ir_2(&b, OP_MUL, a, ir_const_f(&b, DT_F32, last));
+  Value at_first = ir_2(&b, OP_MUL, a, ir_const_f(&b, DT_F32, 0));
+  Value v = ir_2(&b, kind == RK_MAX ? OP_MAX : OP_MIN, at_first, at_last);
   ir_replace_uses(x->f, op->res[0], v);
   return true;
 }

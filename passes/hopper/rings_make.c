@@ -75,7 +75,9 @@ Value hop_rings_panel_of(Builder *b, Value panels, Value at) {
 
 // Panel i of a tile in slot `at`.
 Value hop_rings_panel(Builder *b, const Ring *ring, Value at, uint32_t i) {
-  return ir_2(b, OP_ADD, ir_2(b, OP_MUL, at, i32(b, ring->panels)), i32(b, i));
+  Value panel = i32(b, i);
+  at = ir_2(b, OP_MUL, at, i32(b, ring->panels));
+  return ir_2(b, OP_ADD, at, panel);
 }
 
 // claim() is one thread's work: without a producer the next task is as many

@@ -209,8 +209,10 @@ static Numbers numbers(const Cap *x, Builder *b) {
   Value ok = ir_2(b, OP_LE, num(b, 0x1p-120), size);
   ok = ir_2(b, OP_AND, ok, ir_2(b, OP_LE, size, num(b, 0x1p120)));
   ok = ir_2(b, OP_AND, ok, ir_2(b, OP_LE, num(b, 0x1p-60), c2));
-  n.least = ir_3(b, OP_SELECT, ok, num(b, SMALL), num(b, -1));
-  n.per = ir_2(b, OP_DIV, num(b, 1), ir_1(b, OP_ABS, n.c));
+  Value never = num(b, -1);
+  n.least = ir_3(b, OP_SELECT, ok, num(b, SMALL), never);
+  Value most = ir_1(b, OP_ABS, n.c);
+  n.per = ir_2(b, OP_DIV, num(b, 1), most);
   n.lo = ir_2(b, OP_MUL, n.least, n.per);
   bool positive = !x->c || range_of(x->ranges, x->c).lo >= 0;
   n.neg = positive ? 0 : ir_2(b, OP_LT, n.c, num(b, 0));

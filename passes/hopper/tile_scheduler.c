@@ -202,7 +202,8 @@ static Value band(Tasks *t, Value row) {
   Value n = two(t, OP_SUB, vmap_get(&m, hi), vmap_get(&m, lo));
   if (ir_type(t->f, n)->dtype == DT_I64)
     n = two(t, OP_MIN, n, ir_const_i(&t->b, DT_I64, INT32_MAX));
-  return two(t, OP_MAX, ir_cast(&t->b, DT_I32, n), i32(t, 1));
+  Value one = i32(t, 1);
+  return two(t, OP_MAX, ir_cast(&t->b, DT_I32, n), one);
 }
 
 // Heads that take turns: what their rows see, beside what the rows of all tasks
@@ -222,9 +223,11 @@ static void in_turn(const Streams *s, Order *o) {
       (int64_t)t->target->gpu.l2 * KIB * COST_L2_SHARE_NUM / COST_L2_SHARE_DEN;
   int64_t tile = ir_attr_i(t->f->body->first, AT_THREADS, 0) /
                  HW_GROUP_THREADS * HW_GROUP_ROWS;
-  Value flight = two(t, OP_MUL, num(t, OP_NCTAS), i32(t, tile));
+  Value rows = i32(t, tile);
+  Value flight = two(t, OP_MUL, num(t, OP_NCTAS), rows);
   Value room = two(t, OP_MIN, s->sharers, i32(t, COST_MOST_SHARERS));
-  room = two(t, OP_MUL, two(t, OP_MAX, room, one), i32(t, share / s->bytes));
+  Value held = i32(t, share / s->bytes);
+  room = two(t, OP_MUL, two(t, OP_MAX, room, one), held);
   room = two(t, OP_MAX, two(t, OP_SUB, room, flight), one);
   Value fit = two(t, OP_MAX, two(t, OP_FLOORDIV, room, seen), one);
   Value parts = two(t, OP_MAX, ceil_of(t, s->heads, fit), one);
@@ -234,7 +237,8 @@ static void in_turn(const Streams *s, Order *o) {
   Value late = two(t, OP_FLOORDIV, seen, i32(t, tile));
   Value some = two(t, OP_AND, all, ir_1(&t->b, OP_NOT, o->up));
   late = ir_3(&t->b, OP_SELECT, some, late, i32(t, 0));
-  o->early = two(t, OP_MAX, two(t, OP_SUB, o->rows, late), i32(t, 0));
+  Value zero = i32(t, 0);
+  o->early = two(t, OP_MAX, two(t, OP_SUB, o->rows, late), zero);
 }
 
 // Heads whose streams fit into the cache together.
@@ -250,7 +254,8 @@ static Value together(Tasks *t, const Region *body, Order *o) {
   int64_t share =
       (int64_t)t->target->gpu.l2 * COST_L2_SHARE_NUM / COST_L2_SHARE_DEN;
   Value one = i32(t, 1);
-  Value fit = two(t, OP_FLOORDIV, i32(t, share), two(t, OP_MAX, s.kib, one));
+  Value kib = two(t, OP_MAX, s.kib, one);
+  Value fit = two(t, OP_FLOORDIV, i32(t, share), kib);
   Value n = two(t, OP_MAX, fit, one);
   n = two(t, OP_MUL, n, two(t, OP_MAX, s.sharers, one));
   return two(t, OP_MIN, n, o->heads);
@@ -267,7 +272,8 @@ static Value row_tiles(Tasks *t) {
 
 static Order order(Tasks *t, const Region *body) {
   Order o = {0};
-  o.rows = two(t, OP_MAX, row_tiles(t), i32(t, 1));
+  Value least = i32(t, 1);
+  o.rows = two(t, OP_MAX, row_tiles(t), least);
   o.heads = two(t, OP_FLOORDIV, num(t, OP_NTASKS), o.rows);
   o.together = together(t, body, &o);
   double one = 0;

@@ -50,7 +50,8 @@ typedef enum RoleKind { LOADS, MAKES, COMPUTES } RoleKind;
 // Word i of n in a slot.
 static Value word_at(Builder *b, Value slot, uint32_t i, uint32_t n) {
   if (n == 1) return slot;
-  return ir_2(b, OP_ADD, ir_2(b, OP_MUL, slot, i32(b, n)), i32(b, i));
+  Value index = i32(b, i);
+  return ir_2(b, OP_ADD, ir_2(b, OP_MUL, slot, i32(b, n)), index);
 }
 
 // A group's own of what op, a `mine`, has. What the producer has handed over it
@@ -348,7 +349,8 @@ static bool is_late(const Role *r, const Op *fill) {
 // w->turns.
 static Value block_of(const Role *r, Builder *b, Value n) {
   if (r->w->turns < 0) return r->group;
-  return ir_2(b, OP_MOD, ir_2(b, OP_ADD, r->group, n), i32(b, r->w->groups));
+  Value groups = i32(b, r->w->groups);
+  return ir_2(b, OP_MOD, ir_2(b, OP_ADD, r->group, n), groups);
 }
 
 static void take_turn(Role *r, Builder *b) {

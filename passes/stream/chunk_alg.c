@@ -143,8 +143,8 @@ static const Mat *scaled_writes(Chunk *c, const Mat *m, Value rows,
   for (uint32_t i = 0; i < m->n; i++) {
     const Write *x = m->write[i];
     if (cols && x->e->n && span_of(c, cols) != SCALAR) return NULL;
-    w[i] = a_write(c, rows ? mul(c, x->b, rows) : x->b,
-                   cols ? lin_scaled(c, x->e, cols) : x->e);
+    const Lin *e = cols ? lin_scaled(c, x->e, cols) : x->e;
+    w[i] = a_write(c, rows ? mul(c, x->b, rows) : x->b, e);
   }
   return chunk_mat(c, m->state, m->g, w, m->n);
 }

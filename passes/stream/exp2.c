@@ -153,7 +153,8 @@ static Value argument(Exp2 *x, Builder *b, Value arg) {
   if (!keyed(x, p) && !keyed(x, q)) {  // a correction: both of one scale
     Scaled s = scaled_of(x, p), t = scaled_of(x, q);
     if (s.c != t.c) return times(x, b, arg);
-    return ir_2(b, OP_MUL, ir_2(b, op->code, s.a, t.a), scaled_row(x, s.c));
+    Value row = scaled_row(x, s.c);
+    return ir_2(b, OP_MUL, ir_2(b, op->code, s.a, t.a), row);
   }
   if (keyed(x, p) == keyed(x, q)) return times(x, b, arg);
   bool minus = op->code == OP_SUB && !keyed(x, q);

@@ -113,12 +113,13 @@ static Value divisor(Masker *m, Value v) {
 }
 
 static Interval mod_interval(Masker *m, Interval x, Value n) {
-  Value same =
-      op2(m, OP_EQ, op2(m, OP_FLOORDIV, x.lo, n), op2(m, OP_FLOORDIV, x.hi, n));
+  Value last = op2(m, OP_FLOORDIV, x.hi, n);
+  Value same = op2(m, OP_EQ, op2(m, OP_FLOORDIV, x.lo, n), last);
   Interval r = {.ok = true};
-  r.lo = pick(m, same, op2(m, OP_MOD, x.lo, n), ir_int(&m->b, 0));
-  r.hi = pick(m, same, op2(m, OP_MOD, x.hi, n),
-              op2(m, OP_SUB, n, ir_int(&m->b, 1)));
+  Value zero = ir_int(&m->b, 0);
+  r.lo = pick(m, same, op2(m, OP_MOD, x.lo, n), zero);
+  Value most = op2(m, OP_SUB, n, ir_int(&m->b, 1));
+  r.hi = pick(m, same, op2(m, OP_MOD, x.hi, n), most);
   return r;
 }
 
@@ -440,8 +441,10 @@ static Kleene judge_cmp(Masker *m, const Op *op) {
   Value z = ir_int(&m->b, 0);
   if (op->code == OP_LE || op->code == OP_LT)
     return (Kleene){op2(m, op->code, e.lo, z), op2(m, op->code, e.hi, z)};
-  Kleene eq = {op2(m, OP_AND, op2(m, OP_LE, e.lo, z), op2(m, OP_LE, z, e.hi)),
-               op2(m, OP_AND, op2(m, OP_EQ, e.lo, z), op2(m, OP_EQ, e.hi, z))};
+  Value below = op2(m, OP_LE, z, e.hi);
+  Value may = op2(m, OP_AND, op2(m, OP_LE, e.lo, z), below);
+  Value ends = op2(m, OP_EQ, e.hi, z);
+  Kleene eq = {may, op2(m, OP_AND, op2(m, OP_EQ, e.lo, z), ends)};
   if (op->code == OP_EQ) return eq;
   return (Kleene){ir_1(&m->b, OP_NOT, eq.must), ir_1(&m->b, OP_NOT, eq.may)};
 }

@@ -113,9 +113,10 @@ static Ex op_to_ex(Try *t, const Op *op) {
   Sym *s = &t->o->sym;
   Ex kid[ELEM_ARGS];
   if (op->code == OP_DIVK && !depends(t, op->args[1]) &&
-      !type_has_axis(ir_type(t->o->f, op->args[1]), t->red->axis))
-    return sym_mul2(s, to_ex(t, op->args[0]),
-                    leaf(t, inverse_of(t->o, op), false));
+      !type_has_axis(ir_type(t->o->f, op->args[1]), t->red->axis)) {
+    Ex inverse = leaf(t, inverse_of(t->o, op), false);
+    return sym_mul2(s, to_ex(t, op->args[0]), inverse);
+  }
   for (uint32_t i = 0; i < op->nargs; i++) kid[i] = to_ex(t, op->args[i]);
   if (op->code == OP_CAST)
     return sym_cast(s, (DType)ir_attr_i(op, AT_TO, DT_F32), kid[0]);

@@ -74,7 +74,8 @@ static Builder before_pass(const Sign *x, const Op *mul) {
 }
 
 static Value size_of(Builder *b, Value c) {
-  return ir_2(b, OP_MAX, ir_1(b, OP_ABS, c), ir_const_f(b, DT_F32, 0x1p-126));
+  Value least = ir_const_f(b, DT_F32, 0x1p-126);
+  return ir_2(b, OP_MAX, ir_1(b, OP_ABS, c), least);
 }
 
 static void move_sign(Sign *x, Op *mul, uint32_t i, Op *dot, uint32_t at) {

@@ -71,7 +71,8 @@ static Sep sep_add(Sym *s, Ex f) {
 }
 
 static Sep sep_mul(Sym *s, Ex f) {
-  Sep r = one_term(s, sym_const(s, 1), sym_const(s, 1));
+  Ex one = sym_const(s, 1);
+  Sep r = one_term(s, one, one);
   uint32_t n = sym_at(s, f)->n;
   for (uint32_t i = 0; i < n && r.ok; i++) {
     Sep a = sep_of(s, sym_at(s, f)->kid[i]);
@@ -93,15 +94,18 @@ static Sep sep_exp(Sym *s, Ex f) {
       d = sym_add2(s, d, sym_mul2(s, t.g, t.h));
     else return fail(f);
   }
-  return one_term(s, sym_exp(s, x), sym_exp(s, d));
+  d = sym_exp(s, d);
+  return one_term(s, sym_exp(s, x), d);
 }
 
 static Sep sep_pow(Sym *s, Ex f) {
   double p = sym_at(s, f)->c;
   Sep a = sep_of(s, sym_at(s, f)->kid[0]);
   if (!a.ok) return a;
-  if (a.n == 1 && (p == floor(p) || sep_nonneg(s, a.at[0].h)))
-    return one_term(s, sym_pow(s, a.at[0].g, p), sym_pow(s, a.at[0].h, p));
+  if (a.n == 1 && (p == floor(p) || sep_nonneg(s, a.at[0].h))) {
+    Ex h = sym_pow(s, a.at[0].h, p);
+    return one_term(s, sym_pow(s, a.at[0].g, p), h);
+  }
   if (p != 2 && p != 3 && p != 4) return fail(f);
   Sep r = a;
   for (int i = 1; i < (int)p && r.ok; i++) r = product(s, r, a, f);
@@ -214,7 +218,8 @@ Sep sep_of(Sym *s, Ex f) {
   if (!sym_has(s, f, EF_KEY)) {
     // Constants go to the x side, so that equal h are found equal.
     double c = sym_coef(s, f);
-    return one_term(s, sym_const(s, c), sym_uncoef(s, f));
+    Ex h = sym_uncoef(s, f);
+    return one_term(s, sym_const(s, c), h);
   }
   switch ((ExKind)sym_at(s, f)->kind) {
   case EX_ADD: return sep_add(s, f);

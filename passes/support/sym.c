@@ -298,7 +298,8 @@ Ex sym_exp(Sym *s, Ex a) {
   for (uint32_t i = 0; i < nk; i++) {
     if (!log_part(s, kid[i], &b, &c)) continue;
     Ex rest = sym_sub(s, a, kid[i]);
-    return sym_mul2(s, sym_exp(s, rest), sym_pow(s, b, c));
+    Ex power = sym_pow(s, b, c);
+    return sym_mul2(s, sym_exp(s, rest), power);
   }
   return intern_node(s, (ExNode){.kind = EX_EXP, .n = 1, .kid = &a});
 }

@@ -125,7 +125,8 @@ static Value sum_of(KeyLoop *l, Builder *b, const Op *sum, ValueMap *m,
   if (tiled)
     return ir_op(b, OP_DOT, args, 3 + keep, over, 1, NULL, 1, 0)->res[0];
   DType t = ir_type(b->fn, old)->dtype;
-  x = ir_2(b, OP_MUL, ir_cast(b, t, x), ir_cast(b, t, y));
+  y = ir_cast(b, t, y);
+  x = ir_2(b, OP_MUL, ir_cast(b, t, x), y);
   return ir_2(b, OP_ADD, old, or_0(b, counts, x));
 }
 

@@ -33,8 +33,8 @@ static Value first_of(Gap *g, Value v) {
   const Op *op = ir_def(g->f, v);
   if (!ir_type(g->f, v)->n) return v;
   if (op->code == OP_IOTA) return ir_const_i(&g->b, DT_I64, 0);
-  return ir_2(&g->b, op->code, first_of(g, op->args[0]),
-              first_of(g, op->args[1]));
+  Value y = first_of(g, op->args[1]);
+  return ir_2(&g->b, op->code, first_of(g, op->args[0]), y);
 }
 
 static bool size_of(const Gap *g, const Type *t, uint32_t axis, int64_t *n) {

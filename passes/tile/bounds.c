@@ -562,11 +562,11 @@ static Judged judge_halves(Scan *s, Builder *b, const ValueMap *keys) {
   Value upper = judge_half(s, b, &h, true, keys, &m[1]);
   Value zero = ir_int(b, 0), two = ir_int(b, 2);
   Value both = ir_2(b, OP_EQ, upper, two), none = ir_2(b, OP_EQ, upper, zero);
-  return (Judged){ir_2(b, OP_OR, ir_2(b, OP_NE, lower, zero),
-                       ir_1(b, OP_NOT, none)),
-                  ir_2(b, OP_AND, ir_2(b, OP_EQ, lower, two),
-                       ir_2(b, OP_OR, both, none)),
-                  pick(b, both, ir_int(b, 1), zero)};
+  Value some = ir_1(b, OP_NOT, none);
+  some = ir_2(b, OP_OR, ir_2(b, OP_NE, lower, zero), some);
+  Value full = ir_2(b, OP_OR, both, none);
+  full = ir_2(b, OP_AND, ir_2(b, OP_EQ, lower, two), full);
+  return (Judged){some, full, pick(b, both, ir_int(b, 1), zero)};
 }
 
 static Judged judge_block(Scan *s, Builder *b, ValueMap *m) {
@@ -608,12 +608,12 @@ static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
   Value f1 = over(b, RK_MAX, pick(b, full, code, zero));
   Value both = ir_2(b, OP_MOD, f1, two);
   Value same = ir_2(b, OP_AND, full, ir_2(b, OP_EQ, j.both, both));
-  Value hole = ir_2(b, OP_AND, ir_1(b, OP_NOT, same),
-                    ir_2(b, OP_LE, ir_2(b, OP_MUL, end, two), f1));
+  Value ends = ir_2(b, OP_LE, ir_2(b, OP_MUL, end, two), f1);
+  Value hole = ir_2(b, OP_AND, ir_1(b, OP_NOT, same), ends);
   Value gap = over(b, RK_MAX, pick(b, hole, end, c));
   Value before = ir_2(b, OP_ADD, ir_2(b, OP_MUL, c, two), both);
-  Value goes_on =
-      ir_2(b, OP_AND, ir_2(b, OP_EQ, gap, c), ir_2(b, OP_EQ, k->v[F1], before));
+  Value goes_on = ir_2(b, OP_EQ, k->v[F1], before);
+  goes_on = ir_2(b, OP_AND, ir_2(b, OP_EQ, gap, c), goes_on);
   Value any = ir_2(b, OP_LT, zero, f1);
   Value f0 = pick(b, goes_on, k->v[F0], gap);
   k->v[F0] = pick(b, any, f0, k->v[F0]);

@@ -267,8 +267,9 @@ static bool is_at_end(const Steps *s, uint32_t i) {
 // But for what is beyond COST_ERASE_SPAN, where nothing is left of it.
 static Value written(Steps *s, Builder *b, uint32_t i, Value e) {
   if (!is_at_end(s, i)) return e;
-  Value left = ir_2(b, OP_MAX, tile_matrix_course(s, b, i, &s->cols).rest,
-                    ir_const_f(b, DT_F32, -COST_ERASE_SPAN));
+  Value least = ir_const_f(b, DT_F32, -COST_ERASE_SPAN);
+  Value rest = tile_matrix_course(s, b, i, &s->cols).rest;
+  Value left = ir_2(b, OP_MAX, rest, least);
   return ir_2(b, OP_MUL, e, ir_1(b, OP_EXP2, left));
 }
 
@@ -277,12 +278,13 @@ static Value written(Steps *s, Builder *b, uint32_t i, Value e) {
 static Value seen_at_end(Steps *s, Builder *b, uint32_t i, const Read *x,
                          Value upto, Vector y) {
   Value p = tile_step_dot(s, b, x->q.v, y.v, 0, s->affine[i].row);
-  Value most = ir_2(b, OP_SUB, tile_matrix_course(s, b, i, &s->cols).upto,
-                    ir_const_f(b, DT_F32, COST_ERASE_SPAN));
+  Value span = ir_const_f(b, DT_F32, COST_ERASE_SPAN);
+  Value first = tile_matrix_course(s, b, i, &s->cols).upto;
+  Value most = ir_2(b, OP_SUB, first, span);
   Value end = ir_2(b, OP_MAX, s->decay[i].total, most);
-  Value rest =
-      ir_3(b, OP_SELECT, tile_step_sees(b, &x->at), ir_2(b, OP_SUB, upto, end),
-           ir_const_f(b, DT_F32, -INFINITY));
+  Value none = ir_const_f(b, DT_F32, -INFINITY);
+  Value rest = ir_2(b, OP_SUB, upto, end);
+  rest = ir_3(b, OP_SELECT, tile_step_sees(b, &x->at), rest, none);
   return times(b, ir_2(b, OP_MUL, p, ir_1(b, OP_EXP2, rest)), y.f);
 }
 

@@ -90,7 +90,8 @@ uint32_t tile_own_groups(const TilePlan *p) {
 
 // Steps from lo on that cover everything below hi.
 static Value steps(Builder *b, Value lo, Value hi, int64_t step) {
-  Value n = ir_2(b, OP_ADD, ir_2(b, OP_SUB, hi, lo), ir_int(b, step - 1));
+  Value up = ir_int(b, step - 1);
+  Value n = ir_2(b, OP_ADD, ir_2(b, OP_SUB, hi, lo), up);
   return ir_2(b, OP_FLOORDIV, n, ir_int(b, step));
 }
 
@@ -136,8 +137,8 @@ void tile_own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
     all->f1 = ir_2(b, OP_GROUP_BOUND, all->f1, of->f1);
   }
   skipped[0] = steps(b, from, lo, step);
-  skipped[1] =
-      ir_2(b, OP_SUB, steps(b, from, to, step), steps(b, from, hi, step));
+  Value kept = steps(b, from, hi, step);
+  skipped[1] = ir_2(b, OP_SUB, steps(b, from, to, step), kept);
 }
 
 void tile_own_skip(Builder *b, Value n) {

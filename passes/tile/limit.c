@@ -175,9 +175,10 @@ void tile_limits(KeyLoop *l, Builder *b, Value k0, Value iota, ValueMap *m) {
   if (!l->whole) limit(l, b, tile_yield(l->domain)->args[0], &n);
   if (n.far[SIDE_ABOVE])
     n.above = ir_2(b, OP_MAX, n.above, ir_const_i(b, DT_I64, 0));
-  if (n.far[SIDE_BELOW])
-    n.below = ir_2(b, OP_MAX, ir_2(b, OP_MIN, n.below, extent),
-                   ir_const_i(b, DT_I64, 0));
+  if (n.far[SIDE_BELOW]) {
+    Value zero = ir_const_i(b, DT_I64, 0);
+    n.below = ir_2(b, OP_MAX, ir_2(b, OP_MIN, n.below, extent), zero);
+  }
   Value at = ir_2(b, OP_SUB, n.above, k0);
   l->mask = ir_2(b, OP_LT, iota, at);
   if (n.below) {

@@ -79,7 +79,8 @@ Value tile_linear_written(const Tiler *t, Builder *b, Value w, Value vector) {
   if (!t->plan.linear || t->share != SHARE_STATES ||
       is_bounded(t, b->fn, vector))
     return w;
-  return ir_3(b, OP_SELECT, is_column(t, b), w, ir_const_f(b, DT_F32, 0));
+  Value zero = ir_const_f(b, DT_F32, 0);
+  return ir_3(b, OP_SELECT, is_column(t, b), w, zero);
 }
 
 static Value is_first(const Tiler *t, Builder *b) {
@@ -96,8 +97,8 @@ Value tile_linear_stop(const Tiler *t, Builder *b, Value lo, Value stop) {
 Value tile_linear_first(const Tiler *t, Builder *b, Value state) {
   Value one = ir_2(b, OP_ADD, t->coord[row_of(t)], ir_dim(b, columns(t)));
   one = ir_2(b, OP_EQ, one, t->coord[t->plan.lane]);
-  one = ir_3(b, OP_SELECT, one, ir_const_f(b, DT_F32, 1),
-             ir_const_f(b, DT_F32, 0));
+  Value zero = ir_const_f(b, DT_F32, 0);
+  one = ir_3(b, OP_SELECT, one, ir_const_f(b, DT_F32, 1), zero);
   return ir_3(b, OP_SELECT, is_first(t, b), state, one);
 }
 
@@ -214,7 +215,8 @@ void tile_linear_joins(Tiler *t, Builder *b) {
 // only: with several the last may write the first state back, in place, before
 // the first part has read it.
 Op *tile_linear_begin(const Tiler *t, Builder *b, Type type) {
-  Value several = ir_2(b, OP_LT, ir_int(b, 1), ir_dim(b, t->plan.parts));
+  Value parts = ir_dim(b, t->plan.parts);
+  Value several = ir_2(b, OP_LT, ir_int(b, 1), parts);
   Op *br = ir_op(b, OP_IF, &several, 1, NULL, 0, &type, 1, 2);
   Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
   Value s = get(t, &in, t->part, t->coord[row_of(t)], t->coord[t->plan.lane]);

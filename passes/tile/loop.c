@@ -303,8 +303,9 @@ static Value dot_term(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
   const IrAttr *over = ir_attr(dot, AT_OVER);
   for (uint32_t i = 0; i < over->n; i++)
     if (over->list[i] != l->axis) rest[n++] = (uint32_t)over->list[i];
-  Value term = n ? ir_dot(b, x, y, rest, n)
-                 : ir_2(b, OP_MUL, ir_cast(b, t, x), ir_cast(b, t, y));
+  if (!n) y = ir_cast(b, t, y);
+  Value term =
+      n ? ir_dot(b, x, y, rest, n) : ir_2(b, OP_MUL, ir_cast(b, t, x), y);
   return l->masked ? tile_keep_if(b, l->mask, term, 0) : term;
 }
 
@@ -638,8 +639,8 @@ uint32_t tile_map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
     Value lo = t->origin[a], hi = lo;
     if ((int)a == t->plan.lane) {
       int64_t rows = l->row ? t->plan.own_rows : t->plan.tile_q;
-      Value end = ir_2(b, OP_SUB, ir_dim(b, t->from->axes.at[a].extent),
-                       ir_const_i(b, DT_I64, 1));
+      Value one = ir_const_i(b, DT_I64, 1);
+      Value end = ir_2(b, OP_SUB, ir_dim(b, t->from->axes.at[a].extent), one);
       if (l->row) lo = ir_2(b, OP_MIN, ir_2(b, OP_ADD, lo, l->row), end);
       Value last = ir_2(b, OP_ADD, lo, ir_const_i(b, DT_I64, rows - 1));
       hi = ir_2(b, OP_MIN, last, end);
@@ -777,9 +778,10 @@ static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
   if (l->whole && divisor % l->step == 0) {
     body(l, &in, &tile, false);
   } else {
-    if (!r->no_full)
-      l->full = ir_2(&in, OP_AND, ir_2(&in, OP_LE, r->f0, k0),
-                     ir_2(&in, OP_LT, k0, r->f1));
+    if (!r->no_full) {
+      Value ends = ir_2(&in, OP_LT, k0, r->f1);
+      l->full = ir_2(&in, OP_AND, ir_2(&in, OP_LE, r->f0, k0), ends);
+    }
     tested_body(l, &in, &tile, TEST_BOUNDS);
   }
   ir_yield(&in, out, l->n);

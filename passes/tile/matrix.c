@@ -125,8 +125,9 @@ static Value course_rows(Steps *s, Builder *b, uint32_t i, Side *side,
   Value lo = ir_2(b, OP_SUB, g, ir_cast(b, DT_F32, hi));
   lo = ir_cast(b, s->narrow, lo);
   OpCode upto = before ? OP_LT : OP_LE;
-  Value h = ir_3(b, OP_SELECT, ir_2(b, upto, s->sums.step, side->step),
-                 ir_const_f(b, DT_F32, 0.5), ir_const_f(b, DT_F32, -0.5));
+  Value below = ir_const_f(b, DT_F32, -0.5), above = ir_const_f(b, DT_F32, 0.5);
+  Value h = ir_2(b, upto, s->sums.step, side->step);
+  h = ir_3(b, OP_SELECT, h, above, below);
   h = ir_cast(b, s->narrow, h);
   Value d = tile_step_dot(s, b, h, lo, 0, s->sums.axis);
   return tile_step_dot(s, b, h, hi, d, s->sums.axis);
@@ -139,13 +140,15 @@ Value tile_matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
   Value d = course_rows(s, b, i, side, before && cheap);
   if (before && !cheap)
     d = ir_2(b, OP_SUB, d, tile_step_own_decay(s, b, i, side));
-  return ir_2(b, OP_MUL, ir_cast(b, DT_F32, q), ir_1(b, OP_EXP2, d));
+  Value decay = ir_1(b, OP_EXP2, d);
+  return ir_2(b, OP_MUL, ir_cast(b, DT_F32, q), decay);
 }
 
 Value tile_matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
                                Vector x, Value f) {
   Value d = ir_1(b, OP_NEG, course_rows(s, b, i, side, false));
-  Value v = ir_2(b, OP_MUL, ir_cast(b, DT_F32, x.v), ir_1(b, OP_EXP2, d));
+  Value decay = ir_1(b, OP_EXP2, d);
+  Value v = ir_2(b, OP_MUL, ir_cast(b, DT_F32, x.v), decay);
   f = times(b, x.f, f);
   return f ? ir_2(b, OP_MUL, v, f) : v;
 }

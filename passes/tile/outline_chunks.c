@@ -340,15 +340,17 @@ static Value copied(Copy *c, Builder *b, Value v) {
 // x less its first part; what is left of inf is 0.
 static Value rest_of(Builder *b, Value x, Value part) {
   Value r = ir_2(b, OP_SUB, x, ir_cast(b, DT_F32, part));
-  return ir_3(b, OP_SELECT, ir_2(b, OP_EQ, r, r), r, ir_const_f(b, DT_F32, 0));
+  Value zero = ir_const_f(b, DT_F32, 0);
+  return ir_3(b, OP_SELECT, ir_2(b, OP_EQ, r, r), r, zero);
 }
 
 static void hand_over(Copy *c, Builder *b, const Cut *cut) {
   Value x = copied(c, b, cut->v), at[MAX_AXES];
   const Type *t = ir_type(c->a->f, cut->v);
-  if (t->dtype == DT_BOOL)
-    x = ir_3(b, OP_SELECT, x, ir_const_i(b, DT_I32, 1),
-             ir_const_i(b, DT_I32, 0));
+  if (t->dtype == DT_BOOL) {
+    Value zero = ir_const_i(b, DT_I32, 0);
+    x = ir_3(b, OP_SELECT, x, ir_const_i(b, DT_I32, 1), zero);
+  }
   uint32_t n = place(c->a, b, t, c->c0, at);
   for (uint32_t i = 0; i < cut->parts; i++) {
     Value part = cut->parts > 1 ? ir_cast(b, DT_BF16, x) : x;
@@ -392,8 +394,8 @@ static Value phase(Hoist *a) {
   uint32_t axis = ir_axis(g, "chunk", AX_PAR, chunks(a));
   vec_push(a->m->arena, &g->grid, ((GridDim){.axis = axis, .tile = 1}));
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
-  return ir_2(&b, OP_MUL, ir_origin(&b, axis),
-              ir_const_i(&b, DT_I64, a->chunk));
+  Value size = ir_const_i(&b, DT_I64, a->chunk);
+  return ir_2(&b, OP_MUL, ir_origin(&b, axis), size);
 }
 
 // ---------------------------------------------------------------- the program

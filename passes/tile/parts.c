@@ -275,9 +275,11 @@ void tile_parts_open(Tiler *t, Builder *b) {
   uint32_t a = ir_axis(t->to, "part", AX_PAR, n);
   vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){.axis = a, .tile = 1}));
   t->part = ir_origin(b, a);
-  if (!states)
-    t->last = ir_2(b, OP_EQ, ir_2(b, OP_ADD, t->part, ir_const_i(b, DT_I64, 1)),
-                   ir_dim(b, t->plan.parts));
+  if (!states) {
+    Value parts = ir_dim(b, t->plan.parts);
+    Value next = ir_2(b, OP_ADD, t->part, ir_const_i(b, DT_I64, 1));
+    t->last = ir_2(b, OP_EQ, next, parts);
+  }
 }
 
 // Of a piece: within its part.
@@ -287,8 +289,8 @@ void tile_parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
   if (t->share == SHARE_STATES) {
     Value n = ir_dim(b, t->plan.pieces);
     part = ir_2(b, OP_FLOORDIV, t->part, n);
-    first = ir_2(b, OP_MUL, ir_2(b, OP_MOD, t->part, n),
-                 ir_dim(b, t->plan.piece_keys));
+    Value piece = ir_dim(b, t->plan.piece_keys);
+    first = ir_2(b, OP_MUL, ir_2(b, OP_MOD, t->part, n), piece);
   }
   *lo = ir_2(b, OP_MUL, part, size);
   *stop = ir_2(b, OP_MIN, ir_2(b, OP_ADD, *lo, size), end);

@@ -253,9 +253,10 @@ void tile_split_open(Tiler *t, Builder *b) {
   if (!part) return;
   t->part = ir_origin(b, a);
   int64_t n;
-  if (!dim_is_const(d, t->plan.parts, &n))
-    t->whole =
-        ir_2(b, OP_EQ, ir_dim(b, t->plan.parts), ir_const_i(b, DT_I64, 1));
+  if (!dim_is_const(d, t->plan.parts, &n)) {
+    Value one = ir_const_i(b, DT_I64, 1);
+    t->whole = ir_2(b, OP_EQ, ir_dim(b, t->plan.parts), one);
+  }
 }
 
 // Of the keys from *lo, where a tile begins, to *hi as many tiles of `unit` as
@@ -265,8 +266,8 @@ void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi) {
   Value tile = ir_const_i(b, DT_I64, unit), first = *lo;
   Value step = ir_2(b, OP_MUL, ir_dim(b, t->plan.parts), tile);
   Value up = ir_2(b, OP_SUB, step, ir_const_i(b, DT_I64, 1));
-  Value n =
-      ir_2(b, OP_MAX, ir_2(b, OP_SUB, *hi, first), ir_const_i(b, DT_I64, 0));
+  Value zero = ir_const_i(b, DT_I64, 0);
+  Value n = ir_2(b, OP_MAX, ir_2(b, OP_SUB, *hi, first), zero);
   Value each = ir_2(b, OP_FLOORDIV, ir_2(b, OP_ADD, n, up), step);
   Value size = ir_2(b, OP_MUL, each, tile);
   *lo = ir_2(b, OP_ADD, first, ir_2(b, OP_MUL, t->part, size));
@@ -276,9 +277,10 @@ void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi) {
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
   IrAttr masked = {.id = AT_MASKED, .i = 1};
   Value several = 0;
-  if (t->whole)
-    several =
-        ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1), ir_dim(b, t->plan.parts));
+  if (t->whole) {
+    Value parts = ir_dim(b, t->plan.parts);
+    several = ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1), parts);
+  }
   for (uint32_t i = 0; i < op->nres; i++) {
     Value args[MAX_AXES + 4] = {t->partial[i], acc[i]};
     uint32_t n = 2 + place(t, i, t->part, args + 2);

@@ -194,8 +194,8 @@ static Value pair_exponent(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
   }
   Value later = x->each > 1 ? ir_2(b, OP_LT, y->at, x->at)
                             : ir_2(b, OP_LT, y->step, x->step);
-  Value g =
-      ir_3(b, OP_SELECT, later, tile_step_own_decay(s, b, i, x), zero_f(b));
+  Value zero = zero_f(b);
+  Value g = ir_3(b, OP_SELECT, later, tile_step_own_decay(s, b, i, x), zero);
   return scan(s, b, g, x->axis, DIR_PREFIX, before);
 }
 
@@ -341,7 +341,8 @@ static Value seen(Steps *s, Builder *b, uint32_t i, const Sight *at, Value v,
   p = tile_step_spread(b, tile_step_spread(b, p, at->x), at->y);
   if (d->has && !d->vector)
     return ir_2(b, OP_MUL, p, tile_step_pair(s, b, i, at));
-  return ir_3(b, OP_SELECT, tile_step_sees(b, at), p, zero_f(b));
+  Value zero = zero_f(b);
+  return ir_3(b, OP_SELECT, tile_step_sees(b, at), p, zero);
 }
 
 // v along x, decayed since the start of the chunk.
@@ -384,8 +385,8 @@ static Value written(Steps *s, Builder *b, uint32_t i, Side *side, Part p) {
     x = x ? ir_cast(b, DT_F32, tile_step_along(s, b, side, x)) : zero_f(b);
     if (side->each == 1) return tile_step_spread(b, x, side);
     Value here = ir_2(b, OP_EQ, side->slot, ir_const_i(b, DT_I64, k));
-    v = ir_3(b, OP_SELECT, here, tile_step_spread(b, x, side),
-             v ? v : zero_f(b));
+    v = v ? v : zero_f(b);
+    v = ir_3(b, OP_SELECT, here, tile_step_spread(b, x, side), v);
   }
   return v;
 }

@@ -1,6 +1,6 @@
 // libFuzzer: the checker must survive any tree; a program that checks can be
 // checked again, specialized, lowered and dumped. Build as fuzz_parse.c says.
-//   build-fuzz/bin/fuzz_check test/fuzz/corpus/attn test/parse/examples
+//   build-asan/bin/fuzz_check test/fuzz/corpus/attn test/parse/examples
 #include "frontend/check.h"
 #include "ir/ir.h"
 #include "test/fuzz/nofiles.h"

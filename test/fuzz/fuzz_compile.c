@@ -1,7 +1,7 @@
 // libFuzzer: whatever checks goes through every pass of the CPU's pipeline.
 // Each pass leaves valid IR or a diagnostic, and the text of the result reads
 // back and prints to itself. Build as fuzz_parse.c says.
-//   build-fuzz/bin/fuzz_compile test/fuzz/corpus/attn stdlib/attention
+//   build-asan/bin/fuzz_compile test/fuzz/corpus/attn stdlib/attention
 #include "frontend/check.h"
 #include "passes/pass.h"
 #include "test/fuzz/nofiles.h"

@@ -1,9 +1,9 @@
 // libFuzzer: the reader and the verifier must survive any bytes; what is read
 // must print to text that reads back and prints to itself; what is valid must
 // stay valid through cse and dce.
-//   cmake -B build-fuzz -G Ninja -DCMAKE_C_COMPILER=clang-22 -DATTNC_FUZZ=ON
-//         -DATTNC_SANITIZE=ON && ninja -C build-fuzz fuzz_ir
-//   build-fuzz/bin/fuzz_ir CORPUS test/ir test/passes/cse test/passes/dce
+//   cmake -B build-asan -G Ninja -DCMAKE_C_COMPILER=clang-22 -DATTNC_FUZZ=ON
+//         -DATTNC_SANITIZE=ON && ninja -C build-asan fuzz_ir
+//   build-asan/bin/fuzz_ir CORPUS test/ir test/passes/cse test/passes/dce
 #include "passes/pass.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,7 +1,7 @@
 // libFuzzer: the language server survives any session, answers each request
 // once, and after any edits says what a server says that is started afresh on
 // the same text. The input is a script: edits, requests, broken messages.
-//   build-fuzz/bin/fuzz_ls test/fuzz/corpus/attn
+//   build-asan/bin/fuzz_ls test/fuzz/corpus/attn
 // test/unit/ls-random.c runs it on scripts made from seeds.
 #include "frontend/frontend.h"
 #include "tools/attn-ls/ls.h"

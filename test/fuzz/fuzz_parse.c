@@ -1,8 +1,8 @@
 // libFuzzer: the reader must survive any bytes; what it accepts must format
 // to text that reads back as the same tree and formats to itself.
-//   cmake -B build-fuzz -G Ninja -DCMAKE_C_COMPILER=clang-22 -DATTNC_FUZZ=ON
-//         -DATTNC_SANITIZE=ON && ninja -C build-fuzz fuzz_parse
-//   build-fuzz/bin/fuzz_parse test/fuzz/corpus/attn test/parse/examples
+//   cmake -B build-asan -G Ninja -DCMAKE_C_COMPILER=clang-22 -DATTNC_FUZZ=ON
+//         -DATTNC_SANITIZE=ON && ninja -C build-asan fuzz_parse
+//   build-asan/bin/fuzz_parse test/fuzz/corpus/attn test/parse/examples
 #include "frontend/frontend.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -241,19 +241,18 @@ def check_state(library):
                 problems.append(f"{library.name}: writable global {m[3]}")
 
 
-def check_names(obj):
+def check_names(objects):
     """An object's exported names begin with a word of WORDS, or their file's."""
-    m = re.search(r"([^/]+)/CMakeFiles/([\w-]+)\.dir/(.+)\.c\.o$", str(obj))
-    source = pathlib.Path(m[1], m[3])
-    words = WORDS.get(str(source.parent))
-    if words is None:
-        return
-    words = [*words.split(), source.name, source.name.split("_")[0].rstrip("s")]
-    out = subprocess.run(["nm", "-g", "--defined-only", str(obj)],
+    out = subprocess.run(["nm", "-A", "-g", "--defined-only", *objects],
                          capture_output=True, text=True).stdout
-    for name in re.findall(r"^\w+ \w (\S+)$", out, re.M):
-        if name.startswith("__") or name in ANY_NAME:
+    place = r"^\S*?([^/\s]+)/CMakeFiles/[\w-]+\.dir/(\S+)\.c\.o:\w+ \w (\S+)$"
+    for folder, file, name in re.findall(place, out, re.M):
+        source = pathlib.Path(folder, file)
+        words = WORDS.get(str(source.parent))
+        if words is None or name.startswith("__") or name in ANY_NAME:
             continue
+        words = [*words.split(), source.name,
+                 source.name.split("_")[0].rstrip("s")]
         if not re.match(r"(%s)(_|$)" % "|".join(map(re.escape, words)), name):
             problems.append(f"{source}.c: exports {name}, which begins with "
                             f"none of: {' '.join(words[:-1])}")
@@ -283,8 +282,7 @@ for name in ["ir", "frontend", "passes", "codegen", "attn", "plan", "ls"]:
     lib = build / f"lib/lib{name}.a"
     if lib.exists():
         check_state(lib)
-for folder in ["ir", "frontend", "passes", "codegen", "tools"]:
-    for obj in sorted((build / folder).rglob("*.c.o")):
-        check_names(obj)
+check_names([obj for folder in ["ir", "frontend", "passes", "codegen", "tools"]
+             for obj in sorted((build / folder).rglob("*.c.o"))])
 print("\n".join(problems) or "in style")
 sys.exit(bool(problems))

@@ -43,19 +43,22 @@ static CgExpr condition(Where *w, const Expr *e) {
   case EX_BOOL: return constant(w, e->ival);
   case EX_UNARY:
     return cg_expr_bin(w->cx, condition(w, e->a), ATTN_X_EQ, constant(w, 0));
-  case EX_BINARY:
-    if (e->op == BO_AND || e->op == BO_OR)
+  case EX_BINARY: {
+    if (e->op == BO_AND || e->op == BO_OR) {
+      CgExpr other = condition(w, e->b);
       return cg_expr_bin(w->cx, condition(w, e->a),
-                         e->op == BO_AND ? ATTN_X_AND : ATTN_X_OR,
-                         condition(w, e->b));
-    return relation(w, (BinOp)e->op, dim_of(w, e->a), dim_of(w, e->b));
+                         e->op == BO_AND ? ATTN_X_AND : ATTN_X_OR, other);
+    }
+    CgExpr y = dim_of(w, e->b);
+    return relation(w, (BinOp)e->op, dim_of(w, e->a), y);
+  }
   case EX_CHAIN: break;
   default: w->ok = false; return constant(w, 1);
   }
   CgExpr all = {0};
   for (uint32_t i = 0; i < e->ops.n; i++) {
-    CgExpr one = relation(w, e->ops.at[i], dim_of(w, e->list.at[i]),
-                          dim_of(w, e->list.at[i + 1]));
+    CgExpr y = dim_of(w, e->list.at[i + 1]);
+    CgExpr one = relation(w, e->ops.at[i], dim_of(w, e->list.at[i]), y);
     all = i ? cg_expr_bin(w->cx, all, ATTN_X_AND, one) : one;
   }
   return all;

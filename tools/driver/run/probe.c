@@ -53,7 +53,8 @@ static void copy_load(Builder *b, const Func *f, const Op *op, ValueMap *map) {
     Value x = was[i - 1] = vmap_get(map, op->args[i]);
     Dim last = dim_sub(&b->fn->mod->dims, t->size[i - 1],
                        dim_const(&b->fn->mod->dims, 1));
-    x = ir_2(b, OP_MIN, ir_cast(b, DT_I64, x), ir_dim(b, last));
+    Value end = ir_dim(b, last);
+    x = ir_2(b, OP_MIN, ir_cast(b, DT_I64, x), end);
     vmap_put(map, op->args[i], ir_2(b, OP_MAX, x, ir_int(b, 0)));
   }
   ir_clone(b, f, op, map, NULL);
