@@ -15,11 +15,14 @@
 #include "ir/layout.h"
 #include "passes/pass.h"
 
-// Is it a tile that nothing writes?
+// Is it of a tensor that nothing writes?
+static bool is_load(const Func *f, const Op *op) {
+  return op->code == OP_GLOAD && ir_is_input(f, op->args[0]);
+}
+
+// A tile of one, or its columns or rows?
 static bool is_tile(const Func *f, const Op *op) {
-  if (op->code != OP_GLOAD || !ir_is_input(f, op->args[0])) return false;
-  const Type *t = ir_type(f, op->res[0]);
-  return t->kind == TK_FRAG && t->slice == SLICE_NONE;
+  return is_load(f, op) && ir_type(f, op->res[0])->kind == TK_FRAG;
 }
 
 // The op that v comes from in that region, or in a region inside.
@@ -50,9 +53,9 @@ static bool is_inside(const Func *f, const Op *op, const Region *r) {
 static void rise(Func *f, Region *r) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    if (!is_tile(f, op)) continue;
+    if (!is_load(f, op)) continue;
     Op *at = earliest(f, op, r);
-    while (at != op && is_tile(f, at)) at = at->next;
+    while (at != op && is_load(f, at)) at = at->next;
     if (at != op) ir_move_before(op, at);
   }
 }

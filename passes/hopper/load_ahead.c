@@ -18,8 +18,9 @@
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
+#include "passes/support/loops.h"
 
-enum { MAX_AHEAD = 8, MAX_REGISTERS = 4, MAX_CARRIED = 24 };
+enum { MAX_AHEAD = 8, MAX_REGISTERS = 4 };
 
 typedef struct Ahead {
   Func *f;
@@ -98,66 +99,24 @@ static Value first_of(const Ahead *x, Builder *b) {
   return ir_2(b, OP_ADD, lo, n);
 }
 
-// The loop again, with more that it carries.
-static Op *longer(Ahead *x, const Value *start) {
-  Op *old = x->loop;
-  Arena *a = x->f->mod->arena;
-  uint32_t n = old->nargs + x->n, own = old->nres;
-  Value *args = NEWN(a, Value, n);
-  Type *types = NEWN(a, Type, own + x->n);
-  for (uint32_t i = 0; i < old->nargs; i++) args[i] = old->args[i];
-  for (uint32_t i = 0; i < own; i++) types[i] = *ir_type(x->f, old->res[i]);
-  for (uint32_t i = 0; i < x->n; i++) {
-    args[old->nargs + i] = start[i];
-    types[own + i] = *ir_type(x->f, x->v[i]);
-  }
-  Builder b = {.fn = x->f,
-               .region = old->parent,
-               .before = old,
-               .span = old->span};
-  Op *loop =
-      ir_op(&b, OP_FOR, args, n, old->attrs, old->nattrs, types, own + x->n, 1);
-  Region *from = old->regions[0], *to = loop->regions[0];
-  for (uint32_t i = 0; i < from->params.n; i++) {
-    const ValueInfo *p = ir_info(x->f, from->params.at[i]);
-    ir_region_param(to, p->type, p->hint);
-  }
-  for (uint32_t i = 0; i < x->n; i++) ir_region_param(to, types[own + i], NULL);
-  return loop;
-}
-
 static void ahead(Ahead *x) {
   Op *old = x->loop;
-  Region *from = old->regions[0];
   Builder b = {.fn = x->f,
                .region = old->parent,
                .before = old,
                .span = old->span};
-  Value start[MAX_AHEAD], next[MAX_AHEAD], out[MAX_CARRIED + MAX_AHEAD];
+  Value start[MAX_AHEAD], next[MAX_AHEAD];
   clone(x, &b, first_of(x, &b), start);
-  Op *loop = longer(x, start);
+  Op *loop = loop_longer(x->f, old, start, x->n);
   Region *to = loop->regions[0];
+  uint32_t own = old->regions[0]->params.n;
   Builder in = {.fn = x->f, .region = to, .span = old->span};
   bool back = ir_attr_i(old, AT_REVERSE, 0);
   Value k = ir_2(&in, back ? OP_SUB : OP_ADD, to->params.at[0], old->args[2]);
   clone(x, &in, k, next);
-  Op *yield = from->last;
-  uint32_t n = yield->nargs;
-  for (uint32_t i = 0; i < n; i++) out[i] = yield->args[i];
-  for (uint32_t i = 0; i < x->n; i++) out[n + i] = next[i];
-  ir_yield(&in, out, n + x->n);
-  for (Op *op = from->first, *o; op != yield; op = o) {
-    o = op->next;
-    ir_move_before(op, to->last);
-  }
-  ir_erase(yield);
-  for (uint32_t i = 0; i < from->params.n; i++)
-    ir_replace_uses(x->f, from->params.at[i], to->params.at[i]);
+  loop_replace(x->f, old, loop, next, x->n);
   for (uint32_t i = 0; i < x->n; i++)
-    ir_replace_uses(x->f, x->v[i], to->params.at[from->params.n + i]);
-  for (uint32_t i = 0; i < old->nres; i++)
-    ir_replace_uses(x->f, old->res[i], loop->res[i]);
-  ir_erase(old);
+    ir_replace_uses(x->f, x->v[i], to->params.at[own + i]);
 }
 
 static bool region(Ctx *cx, Func *f, Region *r) {
@@ -166,7 +125,7 @@ static bool region(Ctx *cx, Func *f, Region *r) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
       changed |= region(cx, f, op->regions[i]);
-    if (op->code != OP_FOR || op->nres > MAX_CARRIED) continue;
+    if (op->code != OP_FOR) continue;
     Ahead x = {.f = f, .loop = op};
     x.early = NEWN(&cx->scratch, bool, f->values.n);
     x.read = NEWN(&cx->scratch, bool, f->values.n);

@@ -41,6 +41,7 @@ typedef struct Tasks {
   Value task;    // the old task()
   bool *varies;  // by value: depends on the task
   bool uneven;
+  bool kinds;      // a branch tells what a task does
   bool narrow;     // both ends of the keys vary
   const Op *loop;  // over the keys, if narrow
   bool handed;     // tasks are claimed by who hands them to others
@@ -79,6 +80,7 @@ static void vary(Tasks *t, const Region *r) {
     bool v = op->code == OP_TASK;
     if (v) t->task = op->res[0];
     for (uint32_t i = 0; i < op->nargs; i++) v = v || t->varies[op->args[i]];
+    t->kinds |= op->code == OP_IF && v;
     if (op->code == OP_FOR)
       t->uneven = t->uneven || t->varies[op->args[0]] || t->varies[op->args[1]];
     if (op->code == OP_FOR && loop_has_fill(op) && !t->narrow) {
@@ -328,9 +330,27 @@ static void reorder(Tasks *t) {
   ir_erase(task);
 }
 
+// The tasks of this CTA, from lo to hi.
+static void neighbours(Tasks *t, Value *lo, Value *hi) {
+  Value c = num(t, OP_CTA), n = num(t, OP_NTASKS), g = num(t, OP_NCTAS);
+  Value each = two(t, OP_FLOORDIV, n, g);
+  Value rest = two(t, OP_SUB, n, two(t, OP_MUL, each, g));
+  *lo = two(t, OP_ADD, two(t, OP_MUL, c, each), two(t, OP_MIN, c, rest));
+  Value more = ir_cast(&t->b, DT_I32, two(t, OP_LT, c, rest));
+  *hi = two(t, OP_ADD, *lo, two(t, OP_ADD, each, more));
+}
+
 // A loop over the tasks of this CTA; the builder is left in its body.
 static Value static_loop(Tasks *t) {
-  Value args[] = {num(t, OP_CTA), num(t, OP_NTASKS), num(t, OP_NCTAS)};
+  Value args[3];
+  if (t->kinds) {
+    neighbours(t, &args[0], &args[1]);
+    args[2] = i32(t, 1);
+  } else {
+    args[0] = num(t, OP_CTA);
+    args[1] = num(t, OP_NTASKS);
+    args[2] = num(t, OP_NCTAS);
+  }
   Op *loop = ir_op(&t->b, OP_FOR, args, 3, NULL, 0, NULL, 0, 1);
   t->b.region = loop->regions[0];
   return ir_region_param(t->b.region, type_scalar(DT_I32), "u");
@@ -400,6 +420,7 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
   t.varies = NEWN(&cx->scratch, bool, f->values.n);
   vary(&t, f->body);
   if (!t.task) return;
+  t.kinds &= !ir_has_steps(f) && !ir_has_products(f);
   Rings rings;
   if (ir_has_steps(f) && !hop_rings_plan(&rings, f, target)) {
     int64_t slack = opt->chunk == 1 ? COST_SHORT_STEP_SLACK : COST_STEP_SLACK;
