@@ -527,6 +527,28 @@ static void reduce_slice(Gpu *n, const Op *op) {
   n->g->val[op->res[0]] = v;
 }
 
+// The product whose elements a sum takes, where nothing else does: they need
+// not be rounded on the way. NULL: none.
+static const Op *summed(Gpu *n, const Op *op) {
+  Value v = op->args[0];
+  const Op *mul = ir_def(n->f, v);
+  bool ok = mul && mul->code == OP_MUL && !n->multiplies &&
+            ir_attr_i(op, AT_KIND, 0) == RK_SUM &&
+            ir_type(n->f, v)->dtype == DT_F32 && ir_count_uses(n->f, v) == 1;
+  return ok ? mul : NULL;
+}
+
+// With element i of the operand.
+static V joined(Gpu *n, const Op *op, const Op *mul, V sum, uint32_t i) {
+  const Frag *x = gpu_frag(n, op->args[0]);
+  if (!mul)
+    return gpu_join(n, (RKind)ir_attr_i(op, AT_KIND, 0), sum,
+                    gpu_elem(n, x, i));
+  V a[3] = {gpu_elem(n, gpu_frag(n, mul->args[0]), i),
+            gpu_elem(n, gpu_frag(n, mul->args[1]), i), sum};
+  return cg_intrinsic(n->g, "llvm.fma", cg_of(sum), a, 3);
+}
+
 void gpu_freduce(Gpu *n, const Op *op) {
   if (gpu_res_type(n, op)->kind != TK_FRAG) {
     reduce_slice(n, op);
@@ -538,10 +560,10 @@ void gpu_freduce(Gpu *n, const Op *op) {
   uint32_t keep = 1 - (uint32_t)ir_attr_i(op, AT_POS, 0);
   Frag r = gpu_new(n, t);
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  const Op *mul = summed(n, op);
   for (uint32_t i = 0; i < x->map.regs; i++) {
     uint32_t at = frag_slice_reg(&x->map, &r.map, keep, i);
-    V v = gpu_elem(n, x, i);
-    e[at] = e[at] ? gpu_join(n, k, e[at], v) : v;
+    e[at] = e[at] ? joined(n, op, mul, e[at], i) : gpu_elem(n, x, i);
   }
   gpu_pack(n, &r, e);
   if (!t->partial) {
