@@ -1,17 +1,23 @@
-// early_loads: tiles that are not multiplied are loaded before anything waits.
+// early_loads: what is not multiplied is loaded before anything waits.
 //
-//   %p = gload(%pos, %n)                   %x = gload(%X, %n, %r, %c)
-//   %s = relayout(sin(..%p..))             %p = gload(%pos, %n)
-//   if(%in) ({                      ->     %s = relayout(sin(..%p..))
-//     %x = gload(%X, %n, %r, %c)           if(%in) ({
-//     ..                                     ..
+//   %p = gload(%pos, %n)                   %p = gload(%pos, %n)
+//   %s = relayout(sin(..%p..))             %x = gload(%X, %n, %r, %c)
+//   if(%in) ({                             %y = if(%few) ({
+//     %x = gload(%X, %n, %r, %c)             yield(gload(%Y, %n, %r, %c))
+//     ..                            ->     }, {
+//   })                                       yield(0)
+//   if(%few) ({                            })
+//     %y = gload(%Y, %n, %r, %c)           %s = relayout(sin(..%p..))
+//     ..                                   if(%in) ({ .. })
+//   })                                     if(%few) ({ .. })
 //
-// A load goes up in its block to where its coordinates are known, and out of
-// the first branch of a task, which most tasks take: bounds keep it inside. So
-// all that a task reads is on its way at once, and scalars, sines and barriers
-// take their time meanwhile. Others' rows stay in their branch. Level frag;
-// functions without products, steps and loops, inputs only. Needs:
-// thin_columns. Tests: test/passes/early_loads.
+// A load goes up in its block to where its coordinates are known, and tiles out
+// of the first branch of a task, which most tasks take: bounds keep it inside.
+// What others load is asked for behind those, under their condition, if that is
+// made of coordinates and numbers. So all that a task reads is on its way at
+// once, and sines and barriers take their time meanwhile. Level frag; functions
+// without products, steps and loops, inputs only. Needs: thin_columns. Tests:
+// test/passes/early_loads.
 #include "ir/layout.h"
 #include "passes/pass.h"
 

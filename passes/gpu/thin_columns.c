@@ -8,10 +8,11 @@
 //
 // In tiles that are not multiplied each row's threads have the columns: 8 of
 // 128 each, which those of the other rows have again. A function of them costs
-// more than two barriers: a thread makes it for one of them. What does not vary
-// with the task is made in front of the loop over tasks. Only what is made of
-// coordinates, constants and scalars. Level frag; functions without products
-// and steps. Needs: tile_scheduler. Tests:
+// more than two barriers: a thread makes it for one of them, with what is made
+// of it for the column, such as products with weights that are loaded. What
+// does not vary with the task is made in front of the loop over tasks. Only
+// what is made of coordinates, constants, scalars and loads of inputs. Level
+// frag; functions without products and steps. Needs: tile_scheduler. Tests:
 // test/passes/thin_columns.
 #include "ir/deps.h"
 #include "ir/facts.h"

@@ -15,16 +15,20 @@
 // and few tasks have room on a multiprocessor. Only what every task reads, at
 // places that nothing is read for. The numbers that a task's place is made of
 // are counted up instead of divided. The last task asks for its own once more:
-// that is in the cache. Level frag; functions without products and steps.
-// Needs: tile_scheduler, early_loads. Tests: test/passes/tasks_ahead.
+// that is in the cache. Functions of the last of these numbers, as sines of a
+// token's place, are made where it is another one, and carried. Level frag;
+// functions without products and steps. Needs: tile_scheduler, early_loads.
+// Tests: test/passes/tasks_ahead.
 #include "ir/deps.h"
+#include "ir/facts.h"
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
+#include "passes/support/cost.h"
 #include "passes/support/loops.h"
 
-enum { MAX_DIGITS = 4, MAX_LOADS = 6, MAX_REGISTERS = 12 };
-enum { MAX_CARRIED = 2 * MAX_DIGITS + MAX_LOADS };
+enum { MAX_DIGITS = 4, MAX_LOADS = 6, MAX_REGISTERS = 12, MAX_KEPT = 4 };
+enum { MAX_CARRIED = 2 * MAX_DIGITS + MAX_LOADS + MAX_KEPT };
 
 // u or another one's quotient, by `by`: remainder and quotient.
 typedef struct Digit {
@@ -39,7 +43,8 @@ typedef struct Ahead {
   bool *there;   // by value: defined before
   Digit digit[MAX_DIGITS];
   Value load[MAX_LOADS];
-  uint32_t digits, loads;
+  Op *kept[MAX_KEPT];
+  uint32_t digits, loads, keeps;
 } Ahead;
 
 // ---------------------------------------------------------------- what there is
@@ -110,6 +115,84 @@ static void find(Ahead *x) {
   }
 }
 
+// ---------------------------------------------------------------- what stays
+// Made of what tasks have in common until the last digit goes up?
+static bool stays(const Ahead *x, Value v) {
+  const Op *op = ir_def(x->f, v);
+  const Region *r = x->loop->regions[0];
+  if (v == x->digit[x->digits - 1].times || ir_defined_outside(x->f, v, r))
+    return true;
+  bool ok = op && op->parent == r && (is_plain(op) || op->code == OP_UNIFORM);
+  for (uint32_t i = 0; op && !ok && i < x->loads; i++) ok = x->load[i] == v;
+  for (uint32_t i = 0; ok && i < op->nargs; i++) ok = stays(x, op->args[i]);
+  return ok;
+}
+
+// Are its operands there where the first one is made?
+static bool is_there(const Ahead *x, const Op *op) {
+  for (const Op *k = x->keeps ? x->kept[0] : op; k != op; k = k->next)
+    for (uint32_t i = 0; i < op->nargs; i++)
+      if (ir_def(x->f, op->args[i]) == k) return false;
+  return true;
+}
+
+// Is each digit of what the one before leaves? Then the last goes up where all
+// others begin anew.
+static bool are_digits(const Ahead *x) {
+  bool ok = x->digits > 0;
+  for (uint32_t i = 1; ok && i < x->digits; i++)
+    ok = x->digit[i].of == x->digit[i - 1].times;
+  return ok;
+}
+
+// Functions that a thread has one of.
+static void find_kept(Ahead *x) {
+  if (!are_digits(x)) return;
+  uint32_t threads = ir_group_threads(x->f, x->loop);
+  for (Op *op = x->loop->regions[0]->first; op; op = op->next) {
+    bool dear = op->nres == 1 && op_is_function(op->code) &&
+                op_facts(op->code)->slots >= COST_HANDED_SLOTS;
+    if (dear && x->keeps < MAX_KEPT && stays(x, op->res[0]) &&
+        pressure_of(ir_type(x->f, op->res[0]), threads) == 1 && is_there(x, op))
+      x->kept[x->keeps++] = op;
+  }
+}
+
+// Does the task have another last digit than the one before?
+static Value is_new(const Ahead *x, Builder *b, Value u, const Value *now) {
+  Value all = 0, zero = ir_const_i(b, DT_I32, 0);
+  for (uint32_t i = 0; i < x->digits; i++) {
+    Value none = ir_2(b, OP_EQ, now[2 * i], zero);
+    all = all ? ir_2(b, OP_AND, all, none) : none;
+  }
+  return ir_2(b, OP_OR, all, ir_2(b, OP_EQ, u, x->loop->args[0]));
+}
+
+// They are made where `fresh`, else they are what they were.
+static void keep(Ahead *x, Value fresh, const Value *was, Value *out) {
+  Value made[MAX_KEPT];
+  Type types[MAX_KEPT];
+  Op *first = x->kept[0];
+  for (uint32_t i = 0; i < x->keeps; i++) {
+    made[i] = x->kept[i]->res[0];
+    types[i] = *ir_type(x->f, made[i]);
+  }
+  Builder b = {.fn = x->f,
+               .region = first->parent,
+               .before = first,
+               .span = first->span};
+  Op *branch = ir_op(&b, OP_IF, &fresh, 1, NULL, 0, types, x->keeps, 2);
+  for (uint32_t i = 0; i < x->keeps; i++)
+    ir_replace_uses(x->f, made[i], out[i] = branch->res[i]);
+  b.before = NULL;
+  for (uint32_t i = 0; i < 2; i++) {
+    b.region = branch->regions[i];
+    ir_yield(&b, i ? was : made, x->keeps);
+  }
+  for (uint32_t i = 0; i < x->keeps; i++)
+    ir_move_before(x->kept[i], branch->regions[0]->last);
+}
+
 // ---------------------------------------------------------------- rewriting
 // v, of another task: what `there` tells is there.
 static Value copy(const Ahead *x, Builder *b, ValueMap *m, Value v) {
@@ -126,7 +209,7 @@ static uint32_t loads(const Ahead *x, Builder *b, ValueMap *m, Value *out) {
   return x->loads;
 }
 
-// What the first task has: digits, and what it reads.
+// What the first task has: digits, what it reads, and nothing to keep.
 static uint32_t first(Ahead *x, Builder *b, Value *out) {
   ValueMap m = {.arena = x->f->mod->arena};
   uint32_t n = 0;
@@ -139,7 +222,13 @@ static uint32_t first(Ahead *x, Builder *b, Value *out) {
     if (d->rest) vmap_put(&m, d->rest, out[n - 2]);
     if (d->times) vmap_put(&m, d->times, out[n - 1]);
   }
-  return n + loads(x, b, &m, out + n);
+  n += loads(x, b, &m, out + n);
+  for (uint32_t i = 0; i < x->keeps; i++) {
+    Type t = *ir_type(x->f, x->kept[i]->res[0]);
+    IrAttr zero = {.id = AT_VALUE, .f = 0};
+    out[n++] = ir_op(b, OP_CONST, NULL, 0, &zero, 1, &t, 1, 0)->res[0];
+  }
+  return n;
 }
 
 // Whether the quotient v goes up by one for the next task.
@@ -202,7 +291,9 @@ static void ahead(Ahead *x) {
   Region *to = loop->regions[0];
   const Value *now = to->params.at + own;
   Builder in = {.fn = x->f, .region = to, .span = old->span};
-  next(x, &in, to->params.at[0], now, then);
+  uint32_t had = next(x, &in, to->params.at[0], now, then);
+  if (x->keeps)
+    keep(x, is_new(x, &in, to->params.at[0], now), now + had, then + had);
   loop_replace(x->f, old, loop, then, n);
   for (uint32_t i = 0; i < x->digits; i++, now += 2) {
     if (x->digit[i].rest) ir_replace_uses(x->f, x->digit[i].rest, now[0]);
@@ -235,6 +326,7 @@ bool pass_tasks_ahead(Ctx *cx, Module *m, const PassOpt *opt) {
     x.there = NEWN(&cx->scratch, bool, f->values.n);
     if (x.loop) find(&x);
     if (x.loads) {
+      find_kept(&x);
       ahead(&x);
       ir_sweep(f);
     }
