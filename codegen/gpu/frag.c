@@ -528,12 +528,13 @@ static void reduce_slice(Gpu *n, const Op *op) {
 }
 
 // The product whose elements a sum takes, where nothing else does: they need
-// not be rounded on the way. NULL: none.
+// not be rounded on the way. NULL: none. Steps keep what they multiply no
+// longer than they must.
 static const Op *summed(Gpu *n, const Op *op) {
   Value v = op->args[0];
   const Op *mul = ir_def(n->f, v);
   bool ok = mul && mul->code == OP_MUL && !n->multiplies &&
-            ir_attr_i(op, AT_KIND, 0) == RK_SUM &&
+            !ir_has_steps(n->f) && ir_attr_i(op, AT_KIND, 0) == RK_SUM &&
             ir_type(n->f, v)->dtype == DT_F32 && ir_count_uses(n->f, v) == 1;
   return ok ? mul : NULL;
 }

@@ -19,9 +19,10 @@
 // without products, steps and loops, inputs only. Needs: thin_columns. Tests:
 // test/passes/early_loads.
 #include "ir/layout.h"
+#include "ir/pressure.h"
 #include "passes/pass.h"
 
-enum { MAX_ASKED = 8 };
+enum { MAX_ASKED = 8, MAX_REGISTERS = 14 };  // of other branches
 
 // Is it of a tensor that nothing writes?
 static bool is_load(const Func *f, const Op *op) {
@@ -110,28 +111,39 @@ static bool can_ask(const Func *f, const Op *load, const Op *at) {
   return ok;
 }
 
-// What the branch loads, under its condition, at `at`.
+// What the branch loads, as far as registers go.
+static uint32_t find_asked(const Func *f, const Op *branch, const Op *at,
+                           Value *now) {
+  uint32_t n = 0, left = MAX_REGISTERS, threads = ir_group_threads(f, branch);
+  const Op *op = branch->regions[0]->first;
+  for (; op && n < MAX_ASKED; op = op->next) {
+    if (!can_ask(f, op, at)) continue;
+    uint32_t each = pressure_of(ir_type(f, op->res[0]), threads);
+    if (each > left) continue;
+    left -= each;
+    now[n++] = op->res[0];
+  }
+  return can_lift(f, branch->args[0], at) ? n : 0;
+}
+
+// Under the branch's condition, at `at`.
 static void ask(Func *f, Op *branch, Op *at) {
   Value now[MAX_ASKED], none[MAX_ASKED];
   Type types[MAX_ASKED];
-  uint32_t n = 0;
-  Region *r = branch->regions[0];
-  if (!can_lift(f, branch->args[0], at)) return;
-  for (const Op *op = r->first; op && n < MAX_ASKED; op = op->next)
-    if (can_ask(f, op, at)) now[n++] = op->res[0];
+  uint32_t n = find_asked(f, branch, at, now);
   if (!n) return;
-  lift(f, branch->args[0], at);
-  for (uint32_t i = 0; i < n; i++) {
-    const Op *load = ir_def(f, now[i]);
-    for (uint32_t k = 0; k < load->nargs; k++) lift(f, load->args[k], at);
-    types[i] = *ir_type(f, now[i]);
-  }
+  for (uint32_t i = 0; i < n; i++) types[i] = *ir_type(f, now[i]);
   Builder b = {.fn = f,
                .region = at->parent,
                .before = at,
                .span = branch->span};
   Op *made = ir_op(&b, OP_IF, branch->args, 1, NULL, 0, types, n, 2);
-  for (uint32_t i = 0; i < n; i++) ir_replace_uses(f, now[i], made->res[i]);
+  lift(f, branch->args[0], made);
+  for (uint32_t i = 0; i < n; i++) {
+    const Op *load = ir_def(f, now[i]);
+    for (uint32_t k = 0; k < load->nargs; k++) lift(f, load->args[k], made);
+    ir_replace_uses(f, now[i], made->res[i]);
+  }
   b.before = NULL;
   b.region = made->regions[0];
   ir_yield(&b, now, n);
