@@ -51,10 +51,10 @@ void gpu_define(Gpu *n, Value v, Frag f) {
 
 // ---------------------------------------------------------------- elementwise
 // Narrow floats are made in pairs where there is an instruction.
-static bool cast_pairs(Gpu *n, const Frag *x, Frag *r) {
+static bool cast_pairs(Gpu *n, const Frag *x, Frag *r, bool within) {
   if (x->dtype != DT_F32 || r->per < 2) return false;
   for (uint32_t i = 0; i < r->n * r->per / 2; i++) {
-    V two = n->vendor->pair(n, r->dtype, x->w[2 * i], x->w[2 * i + 1]);
+    V two = n->vendor->pair(n, r->dtype, x->w[2 * i], x->w[2 * i + 1], within);
     if (!two) return false;
     if (r->per == 2) r->w[i] = two;
     else if (i % 2 == 0) r->w[i / 2] = two;
@@ -215,7 +215,8 @@ void gpu_elementwise(Gpu *n, const Op *op) {
   Frag r = gpu_new(n, t);
   bool cast = op->code == OP_CAST;
   const Frag *from = cast ? gpu_frag(n, op->args[0]) : NULL;
-  if ((cast && (cast_pairs(n, from, &r) || gpu_widen(n, from, &r))) ||
+  bool within = ir_attr_i(op, AT_INBOUNDS, 0);
+  if ((cast && (cast_pairs(n, from, &r, within) || gpu_widen(n, from, &r))) ||
       flip_pairs(n, op, &r) || select_words(n, op, &r) ||
       tanh_tile(n, op, &r)) {
     gpu_define(n, op->res[0], r);

@@ -33,6 +33,9 @@ static const double log2e = 1.4426950408889634;
 // that of infinity. The quotient's first guess is positive up to 2 ** 127.
 static const double top = 126.5;
 
+#define MOST_E4M3 448
+#define TINY 1e-30  // a 448th of it is a normal number
+
 typedef struct Approx {
   Func *f;
   const GpuFacts *gpu;  // or NULL: quotients are all alike
@@ -145,6 +148,35 @@ static bool is_eight(const Approx *x, const Op *div) {
   return is_tile(x, div->res[0]) && n == ir_count_uses(x->f, div->res[0]);
 }
 
+// Is v the largest |a| of a row, or more, over at most 448, and not tiny?
+static bool is_share_of_largest(const Approx *x, Value a, Value v) {
+  const Op *div = ir_def(x->f, v);
+  double k, least;
+  if (!div || (div->code != OP_DIV && div->code != OP_MUL) ||
+      !is_const(x, div->args[1], &k))
+    return false;
+  if (div->code == OP_MUL) k = 1 / k;
+  const Op *max = ir_def(x->f, div->args[0]);
+  if (!max || max->code != OP_MAX || !(k > 0) || k > MOST_E4M3) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Op *r = ir_def(x->f, max->args[i]);
+    const Op *abs =
+        r && r->code == OP_FREDUCE ? ir_def(x->f, r->args[0]) : NULL;
+    if (abs && abs->code == OP_ABS && abs->args[0] == a &&
+        ir_attr_i(r, AT_KIND, 0) == RK_MAX &&
+        is_const(x, max->args[1 - i], &least) && least >= TINY)
+      return true;
+  }
+  return false;
+}
+
+// Casts of a quotient that no number of the type is too small for.
+static void mark_within(Approx *x, const Op *div) {
+  for (Op *u = ir_first_use(div->next, div->res[0]); u;
+       u = ir_first_use(u->next, div->res[0]))
+    ir_set_attr(x->f, u, attr_i(AT_INBOUNDS, 1));
+}
+
 // Of a row or of a column, where the quotient is rounded. Half of the way
 // between two 8-bit floats lie quotients of numbers of few bits: what the
 // product left of the dividend is divided, too, which rounds as a quotient
@@ -159,6 +191,7 @@ static Value by_slice(Approx *x, const Op *op) {
   Value r = ir_2(&x->b, OP_DIV, number(x, t, 1), v);
   Value rs = spread_slice(x, r, c->res[0]), q = ir_2(&x->b, OP_MUL, a, rs);
   if (!eight) return q;
+  if (is_share_of_largest(x, a, v)) mark_within(x, op);
   Value zero = number(x, t, 0), none = ir_2(&x->b, OP_EQ, r, zero);
   v = ir_3(&x->b, OP_SELECT, none, zero, ir_1(&x->b, OP_NEG, v));
   Value rest = ir_3(&x->b, OP_FMA, q, spread_slice(x, v, c->res[0]), a);
