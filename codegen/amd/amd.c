@@ -183,7 +183,8 @@ static void sync(Gpu *n) {
 }
 
 // ---------------------------------------------------------------- values
-static V pair(Gpu *n, DType to, V lo, V hi) {
+static V pair(Gpu *n, DType to, V lo, V hi, bool within) {
+  (void)within;
   Cg *g = n->g;
   LLVMTypeRef f32 = LLVMFloatTypeInContext(g->lc), e = NULL;
   if (to == DT_F16) e = LLVMHalfTypeInContext(g->lc);
@@ -210,8 +211,8 @@ static bool widen(Gpu *n, DType from, V word, DType to, V out[2]) {
                    a, 2);
     for (int k = 0; k < 2; k++)
       x[k] = LLVMBuildExtractElement(g->b, v, gpu_i32(n, k), "");
-    out[i] =
-        to == DT_BF16 ? gpu_uppers(n, x[0], x[1]) : pair(n, to, x[0], x[1]);
+    out[i] = to == DT_BF16 ? gpu_uppers(n, x[0], x[1])
+                           : pair(n, to, x[0], x[1], false);
   }
   return true;
 }

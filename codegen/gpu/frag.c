@@ -51,10 +51,10 @@ void gpu_define(Gpu *n, Value v, Frag f) {
 
 // ---------------------------------------------------------------- elementwise
 // Narrow floats are made in pairs where there is an instruction.
-static bool cast_pairs(Gpu *n, const Frag *x, Frag *r) {
+static bool cast_pairs(Gpu *n, const Frag *x, Frag *r, bool within) {
   if (x->dtype != DT_F32 || r->per < 2) return false;
   for (uint32_t i = 0; i < r->n * r->per / 2; i++) {
-    V two = n->vendor->pair(n, r->dtype, x->w[2 * i], x->w[2 * i + 1]);
+    V two = n->vendor->pair(n, r->dtype, x->w[2 * i], x->w[2 * i + 1], within);
     if (!two) return false;
     if (r->per == 2) r->w[i] = two;
     else if (i % 2 == 0) r->w[i / 2] = two;
@@ -217,7 +217,8 @@ void gpu_elementwise(Gpu *n, const Op *op) {
   Frag r = gpu_new(n, t);
   bool cast = op->code == OP_CAST;
   const Frag *from = cast ? gpu_frag(n, op->args[0]) : NULL;
-  if ((cast && (cast_pairs(n, from, &r) || gpu_widen(n, from, &r))) ||
+  bool within = ir_attr_i(op, AT_INBOUNDS, 0);
+  if ((cast && (cast_pairs(n, from, &r, within) || gpu_widen(n, from, &r))) ||
       flip_pairs(n, op, &r) || select_words(n, op, &r) ||
       tanh_tile(n, op, &r)) {
     gpu_define(n, op->res[0], r);
@@ -529,6 +530,29 @@ static void reduce_slice(Gpu *n, const Op *op) {
   n->g->val[op->res[0]] = v;
 }
 
+// The product whose elements a sum takes, where nothing else does: they need
+// not be rounded on the way. NULL: none. Steps keep what they multiply no
+// longer than they must.
+static const Op *summed(Gpu *n, const Op *op) {
+  Value v = op->args[0];
+  const Op *mul = ir_def(n->f, v);
+  bool ok = mul && mul->code == OP_MUL && !n->multiplies &&
+            !ir_has_steps(n->f) && ir_attr_i(op, AT_KIND, 0) == RK_SUM &&
+            ir_type(n->f, v)->dtype == DT_F32 && ir_count_uses(n->f, v) == 1;
+  return ok ? mul : NULL;
+}
+
+// With element i of the operand.
+static V joined(Gpu *n, const Op *op, const Op *mul, V sum, uint32_t i) {
+  const Frag *x = gpu_frag(n, op->args[0]);
+  if (!mul)
+    return gpu_join(n, (RKind)ir_attr_i(op, AT_KIND, 0), sum,
+                    gpu_elem(n, x, i));
+  V a[3] = {gpu_elem(n, gpu_frag(n, mul->args[0]), i),
+            gpu_elem(n, gpu_frag(n, mul->args[1]), i), sum};
+  return cg_intrinsic(n->g, "llvm.fma", cg_of(sum), a, 3);
+}
+
 void gpu_freduce(Gpu *n, const Op *op) {
   if (gpu_res_type(n, op)->kind != TK_FRAG) {
     reduce_slice(n, op);
@@ -540,10 +564,10 @@ void gpu_freduce(Gpu *n, const Op *op) {
   uint32_t keep = 1 - (uint32_t)ir_attr_i(op, AT_POS, 0);
   Frag r = gpu_new(n, t);
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  const Op *mul = summed(n, op);
   for (uint32_t i = 0; i < x->map.regs; i++) {
     uint32_t at = frag_slice_reg(&x->map, &r.map, keep, i);
-    V v = gpu_elem(n, x, i);
-    e[at] = e[at] ? gpu_join(n, k, e[at], v) : v;
+    e[at] = e[at] ? joined(n, op, mul, e[at], i) : gpu_elem(n, x, i);
   }
   gpu_pack(n, &r, e);
   if (!t->partial) {

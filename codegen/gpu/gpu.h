@@ -133,9 +133,9 @@ struct GpuVendor {
   V (*vote)(Gpu *n, bool any, V x);
   void (*sync)(Gpu *n);
   // Values: 16-bit floats of an f32 pair as a word, 8-bit ones as its lower
-  // half, NULL: no instruction; functions of f32; max and min that give NaN if
-  // an operand is.
-  V (*pair)(Gpu *n, DType to, V lo, V hi);
+  // half, NULL: no instruction (`within`: none is too large); functions of f32;
+  // max and min that give NaN if an operand is.
+  V (*pair)(Gpu *n, DType to, V lo, V hi, bool within);
   // The four 8-bit floats of a word as words of f16 or bf16; false: no such
   // instructions. May be NULL.
   bool (*widen)(Gpu *n, DType from, V word, DType to, V out[2]);

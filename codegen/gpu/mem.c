@@ -427,6 +427,7 @@ typedef struct Piece {
   uint32_t reg;  // its first one
   int axis;
   Part first;
+  V near;      // its address, where they lie side by side
   V together;  // they can travel so
   V in;        // NULL, or: all of it is inside, else nothing
   V index;     // of the first along the axis; NULL: bounds may cut pieces
@@ -464,6 +465,35 @@ static V others_in(Gpu *n, const Access *a, const FragMap *m, uint32_t reg,
   return ok;
 }
 
+// Address of the piece's other indices.
+static V row_of(Gpu *n, const Piece *p) {
+  V off = p->a->base;
+  for (uint32_t i = 0; i < p->a->rank; i++) {
+    uint32_t reg = reg_of(n, p->a, i, p->map, p->reg);
+    if ((int)i != p->axis) off = gpu_add(n, off, p->a->part[i][reg].off);
+  }
+  return off;
+}
+
+// Its address with that stride along the axis: a product for whoever goes that
+// way.
+static V at_stride(Gpu *n, const Piece *p, V stride) {
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(n->g->lc);
+  V wide = LLVMBuildSExt(n->g->b, p->index, i64, "");
+  V far = LLVMBuildMul(n->g->b, wide, stride, "");
+  return gpu_add(n, row_of(n, p), far);
+}
+
+static V beside(Gpu *n, const Piece *p) {
+  DType t = ir_type(n->f, p->a->tensor)->dtype;
+  return at_stride(n, p, gpu_i64(n, (int64_t)dtype_size(t)));
+}
+
+// On the side where the elements travel alone.
+static void part_ways(Gpu *n, Piece *p) {
+  if (p->index) p->first.off = at_stride(n, p, p->a->stride[p->axis]);
+}
+
 static Piece piece_of(Gpu *n, const Access *a, const FragMap *m, uint32_t reg,
                       int axis) {
   Cg *g = n->g;
@@ -471,14 +501,16 @@ static Piece piece_of(Gpu *n, const Access *a, const FragMap *m, uint32_t reg,
   Value v = a->op->args[a->lo + (uint32_t)axis];
   DType t = ir_type(n->f, a->tensor)->dtype;
   p.first = place(n, a, m, reg);
-  V size = gpu_i64(n, (int64_t)dtype_size(t)), last = gpu_i64(n, wide(t) - 1);
-  V unit = e_icmp(g, LLVMIntEQ, a->stride[axis], size);
-  V low = e_icmp(g, LLVMIntEQ, e_and(g, p.first.off, last), gpu_i64(n, 0));
-  p.together = e_and(g, unit, low);
+  p.near = p.first.off;
   if (going(n, v) == NEXT) {
     p.index = gpu_frag(n, v)->w[reg_of(n, a, (uint32_t)axis, m, reg)];
     p.others = others_in(n, a, m, reg, axis);
+    p.near = beside(n, &p);
   }
+  V size = gpu_i64(n, (int64_t)dtype_size(t)), last = gpu_i64(n, wide(t) - 1);
+  V unit = e_icmp(g, LLVMIntEQ, a->stride[axis], size);
+  V low = e_icmp(g, LLVMIntEQ, e_and(g, p.near, last), gpu_i64(n, 0));
+  p.together = e_and(g, unit, low);
   if (is_sure(n, a, axis)) {
     p.in = p.first.ok;
     return p;
@@ -555,7 +587,7 @@ static V load_wide(Gpu *n, V off, V in, DType t) {
 // Part i of a piece that travels together.
 static V load_together(Gpu *n, const Piece *p, uint32_t i, DType t) {
   Cg *g = n->g;
-  V off = p->first.off;
+  V off = p->near;
   if (p->in)
     return load_wide(n, gpu_add(n, off, gpu_i64(n, (int64_t)i * WIDE)), p->in,
                      t);
@@ -565,7 +597,7 @@ static V load_together(Gpu *n, const Piece *p, uint32_t i, DType t) {
 }
 
 // `count` pieces, all of them together or element by element.
-static void load_pieces(Gpu *n, const Piece *p, uint32_t count, DType t, V *e) {
+static void load_pieces(Gpu *n, Piece *p, uint32_t count, DType t, V *e) {
   Cg *g = n->g;
   uint32_t of = wide(t) / (uint32_t)dtype_size(t), parts = count * (PIECE / of);
   V *yes = NEWN(&g->cx->scratch, V, parts),
@@ -577,6 +609,7 @@ static void load_pieces(Gpu *n, const Piece *p, uint32_t count, DType t, V *e) {
   for (uint32_t i = 0; i < parts; i++)
     yes[i] = load_together(n, p + i * of / PIECE, i % (PIECE / of), t);
   LLVMBasicBlockRef from[2] = {side(n, &k, k.no)};
+  for (uint32_t i = 0; i < count; i++) part_ways(n, p + i);
   for (uint32_t i = 0; i < parts; i++) {
     no[i] = LLVMGetUndef(piece_type(n, t));
     for (uint32_t j = 0; j < of; j++) {
@@ -697,25 +730,37 @@ static V kept(Gpu *n, const Kept *k, uint32_t i, V ok) {
   return k->mine ? e_and(g, ok, k->mine) : ok;
 }
 
+// What travels i-th, as words: registers are such where they have several
+// elements.
+static V stored(Gpu *n, const Piece *p, const Frag *x, uint32_t i) {
+  Cg *g = n->g;
+  DType t = ir_type(n->f, p->a->tensor)->dtype;
+  uint32_t of = wide(t) / (uint32_t)dtype_size(t);
+  bool words = x->per > 1 && x->per * dtype_size(t) == 4;
+  uint32_t each = words ? x->per : 1;
+  V v = LLVMGetUndef(words ? wide_type(n, t) : piece_type(n, t));
+  for (uint32_t j = 0; j < of / each; j++) {
+    uint32_t reg = p->reg + i * of + j * each;
+    V b = words ? x->w[reg / each]
+                : as_memory(n, to_bits(n, gpu_elem(n, x, reg), t), t);
+    v = LLVMBuildInsertElement(g->b, v, b, gpu_i32(n, j), "");
+  }
+  return LLVMBuildBitCast(g->b, v, wide_type(n, t), "");
+}
+
 // `together` is of all that is kept.
-static void store_piece(Gpu *n, const Piece *p, const Frag *x, const Kept *k) {
+static void store_piece(Gpu *n, Piece *p, const Frag *x, const Kept *k) {
   Cg *g = n->g;
   DType t = ir_type(n->f, p->a->tensor)->dtype;
   uint32_t of = wide(t) / (uint32_t)dtype_size(t);
   Fork f = fork_at(n, p->together);
-  V e[PIECE];
-  for (uint32_t i = 0; i < PIECE; i++) e[i] = gpu_elem(n, x, p->reg + i);
   for (uint32_t i = 0; i < PIECE / of; i++) {
-    V v = LLVMGetUndef(piece_type(n, t));
-    for (uint32_t j = 0; j < of; j++) {
-      V b = as_memory(n, to_bits(n, e[i * of + j], t), t);
-      v = LLVMBuildInsertElement(g->b, v, b, gpu_i32(n, j), "");
-    }
-    v = LLVMBuildBitCast(g->b, v, wide_type(n, t), "");
-    V s = LLVMBuildStore(g->b, v, wide_address(n, p->first.off, i));
+    V at = wide_address(n, p->near, i);
+    V s = LLVMBuildStore(g->b, stored(n, p, x, i), at);
     LLVMSetAlignment(s, wide(t));
   }
   side(n, &f, f.no);
+  part_ways(n, p);
   for (uint32_t i = 0; i < PIECE; i++) {
     Part one = element(n, p, i);
     one.ok = kept(n, k, p->reg + i, one.ok);

@@ -109,6 +109,7 @@ SinCos cg_octant(Cg *g, V n, V sine, V cosi);
 
 // The functions for f64; the same set as cg_math.
 V cg_math64(Cg *g, OpCode op, V x, V y);
+V cg_pow_near(Cg *g, V x, V y);  // of f32 numbers, for an f32
 SinCos cg_wave64(Cg *g, V x);
 // Of f32: of any angle, or of |x| <= cg_wave_limit without a branch.
 SinCos cg_wave32(Cg *g, V x, bool any);

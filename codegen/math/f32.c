@@ -297,11 +297,10 @@ static V cos_32(Cg *g, V x) {
 }
 
 // ---------------------------------------------------------------- dispatch
-// pow in f64: y * log2(x) needs 7 bits more than f32 has.
 static V pow_32(Cg *g, V x, V y) {
   V dx = LLVMBuildFPExt(g->b, x, e_like(g, x, DT_F64), "");
   V dy = LLVMBuildFPExt(g->b, y, e_like(g, y, DT_F64), "");
-  return LLVMBuildFPTrunc(g->b, cg_math64(g, OP_POW, dx, dy), cg_of(x), "");
+  return LLVMBuildFPTrunc(g->b, cg_pow_near(g, dx, dy), cg_of(x), "");
 }
 
 typedef V Fn(Cg *g, V x);

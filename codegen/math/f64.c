@@ -34,17 +34,17 @@ static V scale(Cg *g, V p, V z, V f) {  // as in f32.c
   return cg_mad(g, f, e_f(g, f, 0), e_as(g, r, DT_F64));
 }
 
-// 2 ** (x + low), low tiny.
-static V exp2_sum(Cg *g, V x, V low) {
+// 2 ** (x + low), low tiny. `terms`: 14 for f64, 11 for 42 bits.
+static V exp2_sum(Cg *g, V x, V low, int terms) {
   V t = e_min(g, e_f(g, x, 1024), e_max(g, e_f(g, x, -1023), x));
   V z = e_add(g, t, e_f(g, x, MAGIC));
   V f = e_sub(g, t, e_sub(g, z, e_f(g, x, MAGIC)));
   V r = e_mul(g, low ? e_add(g, f, low) : f, e_f(g, x, 0x1.62e42fefa39efp-1));
-  return scale(g, cg_poly(g, r, inverse_factorial, 14), z, f);
+  return scale(g, cg_poly(g, r, inverse_factorial, terms), z, f);
 }
 
 static V exp2_64(Cg *g, V x) {
-  return exp2_sum(g, x, NULL);
+  return exp2_sum(g, x, NULL, 14);
 }
 
 typedef struct Reduced {
@@ -201,16 +201,9 @@ static V negative(Cg *g, V x) {  // -0 too
   return e_icmp(g, LLVMIntSLT, b, e_i(g, b, 0));
 }
 
-static V pow_64(Cg *g, V x, V y) {
+// r = |x| ** y, but for signs, ones and what is no number.
+static V signed_power(Cg *g, V x, V y, V r) {
   V a = e_abs(g, x), one = e_f(g, x, 1), zero = e_f(g, x, 0);
-  Two l = log2_two(g, a);
-  l.hi = cg_log_limits(g, a, l.hi);
-  Two z = two_prod(g, y, l.hi);
-  V low = cg_mad(g, y, l.lo, z.lo);
-  // Where exp2 does not clamp.
-  V usual = e_cmp(g, LLVMRealOGT, z.hi, e_f(g, x, -1023));
-  usual = e_and(g, e_cmp(g, LLVMRealOLT, z.hi, e_f(g, x, 1024)), usual);
-  V r = exp2_sum(g, z.hi, e_sel(g, usual, low, zero));
   V unit = e_cmp(g, LLVMRealORD, y, y);
   unit = e_and(g, e_cmp(g, LLVMRealOEQ, a, one), unit);
   r = e_sel(g, unit, one, r);
@@ -225,6 +218,31 @@ static V pow_64(Cg *g, V x, V y) {
   V always = e_cmp(g, LLVMRealOEQ, y, zero);
   always = e_or(g, e_cmp(g, LLVMRealOEQ, x, one), always);
   return e_sel(g, always, one, r);
+}
+
+static V pow_64(Cg *g, V x, V y) {
+  V a = e_abs(g, x);
+  Two l = log2_two(g, a);
+  l.hi = cg_log_limits(g, a, l.hi);
+  Two z = two_prod(g, y, l.hi);
+  V low = cg_mad(g, y, l.lo, z.lo);
+  // Where exp2 does not clamp.
+  V usual = e_cmp(g, LLVMRealOGT, z.hi, e_f(g, x, -1023));
+  usual = e_and(g, e_cmp(g, LLVMRealOLT, z.hi, e_f(g, x, 1024)), usual);
+  low = e_sel(g, usual, low, e_f(g, x, 0));
+  return signed_power(g, x, y, exp2_sum(g, z.hi, low, 14));
+}
+
+// y * log2(x) needs 7 bits more than f32 has, of which f64 has 29: of numbers
+// that are f32 the result has 42 bits.
+V cg_pow_near(Cg *g, V x, V y) {
+  V a = e_abs(g, x);
+  CgSplit p = cg_split(g, a);
+  V s = e_div(g, p.t, e_add(g, p.t, e_f(g, x, 2)));
+  V l = cg_poly(g, e_mul(g, s, s), odd_inverse, 9);
+  l = e_add(g, p.e, e_mul(g, e_mul(g, s, e_f(g, x, 2 * LOG2E)), l));
+  V z = e_mul(g, y, cg_log_limits(g, a, l));
+  return signed_power(g, x, y, exp2_sum(g, z, NULL, 11));
 }
 
 // ---------------------------------------------------------------- erf

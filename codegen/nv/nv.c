@@ -2,6 +2,7 @@
 #include "codegen/gpu/gpu.h"
 
 #include <llvm-c/Target.h>
+#include <math.h>
 #include <stdio.h>
 
 // Schedules are final as printed; ptxas optimizes. What is left: repeated
@@ -183,26 +184,25 @@ static void sync(Gpu *n) {
 }
 
 // ---------------------------------------------------------------- values
-// The instruction gives the largest number for what is too large: NaN has one
-// more bit. Half of the way there the even one is the number.
-static V pair_e4m3(Gpu *n, V lo, V hi) {
-  enum { HALF_WAY = 464, NOT_A_NUMBER = 0x7f };
+// The instruction gives the largest number for what is too large, which is no
+// number. Half of the way there the even one is the number.
+static V pair_e4m3(Gpu *n, V lo, V hi, bool within) {
+  enum { HALF_WAY = 464 };
   Cg *g = n->g;
-  V a[2] = {hi, lo}, zero = gpu_i32(n, 0);
-  V two = gpu_call(n, "llvm.nvvm.ff.to.e4m3x2.rn", a, 2);
-  two = LLVMBuildZExt(g->b, two, gpu_i32t(n), "");
-  for (uint32_t i = 0; i < 2; i++) {
-    V x = e_abs(g, i ? hi : lo);
+  V a[2] = {hi, lo};
+  for (uint32_t i = 0; i < 2 && !within; i++) {
+    V x = e_abs(g, a[i]);
     V over = e_cmp(g, LLVMRealOGT, x, e_f(g, x, HALF_WAY));
-    V nan = gpu_i32(n, NOT_A_NUMBER << 8 * i);
-    two = e_or(g, two, e_sel(g, over, nan, zero));
+    a[i] = e_sel(g, over, e_f(g, x, NAN), a[i]);
   }
-  return two;
+  V two = gpu_call(n, "llvm.nvvm.ff.to.e4m3x2.rn", a, 2);
+  return LLVMBuildZExt(g->b, two, gpu_i32t(n), "");
 }
 
-static V pair(Gpu *n, DType to, V lo, V hi) {
+static V pair(Gpu *n, DType to, V lo, V hi, bool within) {
   V a[2] = {hi, lo};
-  if (to == DT_F8E4M3 && n->gpu.f8 == F8_OCP) return pair_e4m3(n, lo, hi);
+  if (to == DT_F8E4M3 && n->gpu.f8 == F8_OCP)
+    return pair_e4m3(n, lo, hi, within);
   const char *name = to == DT_BF16  ? "llvm.nvvm.ff2bf16x2.rn"
                      : to == DT_F16 ? "llvm.nvvm.ff2f16x2.rn"
                                     : NULL;

@@ -300,7 +300,8 @@ static Value where_first(Emit *e, Value v, Gid x) {
     uint32_t of = g->axes.at[i].of;
     if (of == UINT32_MAX || !type_has_axis(ir_type(b->fn, v), of)) continue;
     if (grad_at(g, x)->axes & grad_bit(i)) continue;
-    Value zero = ir_2(b, OP_EQ, axis_coordinate(e, i), ir_int(b, 0));
+    Value none = ir_int(b, 0);
+    Value zero = ir_2(b, OP_EQ, axis_coordinate(e, i), none);
     all = all ? ir_2(b, OP_AND, all, zero) : zero;
   }
   return all;

@@ -70,7 +70,8 @@ static Gid count(Grad *g, Gid c) {
 static Gid middle(const Chunks *c, uint32_t axis) {
   Grad *g = c->g;
   Gid at = grad_chunk_at(c, axis);
-  return grad_2(g, OP_ADD, grad_2(g, OP_ADD, at, at), grad_int(g, 1));
+  Gid one = grad_int(g, 1);
+  return grad_2(g, OP_ADD, grad_2(g, OP_ADD, at, at), one);
 }
 
 typedef struct Place {
@@ -141,8 +142,9 @@ static Gid factor(const Chunks *c, Gid in) {
   Gid lo = grad_2(g, OP_SUB, d, grad_chunk_as(g, DT_F32, hi));
   lo = grad_chunk_narrowed(g, lo);
   uint64_t over = grad_bit(c->at);
-  Gid all = grad_2(g, OP_ADD, grad_sum_all(g, grad_2(g, OP_MUL, one, lo), over),
-                   grad_sum_all(g, grad_2(g, OP_MUL, one, hi), over));
+  hi = grad_sum_all(g, grad_2(g, OP_MUL, one, hi), over);
+  lo = grad_sum_all(g, grad_2(g, OP_MUL, one, lo), over);
+  Gid all = grad_2(g, OP_ADD, lo, hi);
   all = grad_2(g, OP_MIN, all, grad_num(g, COST_GRAD_MOST_GROWTH));
   return grad_1(g, OP_EXP2, all);
 }
@@ -187,8 +189,8 @@ static Gid tile(const Halves *x, Scaled v, Scaled w, uint64_t over) {
 // v E, as an operand.
 static Gid scaled(const Halves *x, Scaled v, uint32_t local, Half h,
                   bool early) {
-  Gid e = grad_2(x->g, OP_MUL, grad_chunk_as(x->g, DT_F32, v.v),
-                 level(x->c, local, h, early));
+  Gid e = level(x->c, local, h, early);
+  e = grad_2(x->g, OP_MUL, grad_chunk_as(x->g, DT_F32, v.v), e);
   return grad_chunk_narrowed(x->g, e);
 }
 
@@ -204,8 +206,8 @@ typedef struct Pair {
 
 static Gid same_step(const Halves *x) {
   const Chunks *c = x->c;
-  return grad_2(x->g, OP_EQ, grad_chunk_at(c, c->use),
-                grad_chunk_at(c, c->write));
+  Gid write = grad_chunk_at(c, c->write);
+  return grad_2(x->g, OP_EQ, grad_chunk_at(c, c->use), write);
 }
 
 // The sum of v, along `write`, by a tile's factors, over the other half: of
@@ -226,16 +228,16 @@ static Gid other_half(const Halves *x, Scaled v, Gid t, Half h, bool early,
 static Gid to_read(const Halves *x, Pair p, Half h) {
   const Chunks *c = x->c;
   Scaled b = own_vector(x, p.k, c->write);
-  Gid t =
-      tile(x, cotangent(x, p.i, c->use), written(x, p.k, c->write), c->w->col);
+  Scaled e = written(x, p.k, c->write), y = cotangent(x, p.i, c->use);
+  Gid t = tile(x, y, e, c->w->col);
   return other_half(x, b, t, h, is_early(x, p.i), true);
 }
 
 static Gid to_write(const Halves *x, Pair p, Half h) {
   const Chunks *c = x->c;
   Scaled v = own_vector(x, p.i, c->write);
-  Gid t =
-      tile(x, written(x, p.k, c->use), cotangent(x, p.i, c->write), c->w->col);
+  Scaled y = cotangent(x, p.i, c->write), e = written(x, p.k, c->use);
+  Gid t = tile(x, e, y, c->w->col);
   return other_half(x, v, t, h, is_early(x, p.i), false);
 }
 
@@ -334,8 +336,8 @@ static void add_state(Halves *x, uint32_t i) {
   v = grad_chunk_product(x->g, v, y.f);
   v = grad_2(x->g, OP_MUL, v, grad_halves_upto(c, c->use, is_early(x, i)));
   add_to(x, &x->dx[i], v);
-  add_flows(x, flow(x, own_vector(x, i, c->use), v),
-            is_crossed(c, c->use, is_early(x, i)));
+  Gid crossed = is_crossed(c, c->use, is_early(x, i));
+  add_flows(x, flow(x, own_vector(x, i, c->use), v), crossed);
 }
 
 static void add_cotangent(Halves *x, uint32_t k) {
@@ -345,8 +347,8 @@ static void add_cotangent(Halves *x, uint32_t k) {
   v = grad_chunk_product(x->g, v, e.f);
   v = grad_2(x->g, OP_MUL, v, grad_halves_behind(c, c->use));
   add_to(x, &x->db[k], v);
-  add_flows(x, flow(x, own_vector(x, k, c->use), v),
-            grad_chunk_before(c, c->use, c->at));
+  Gid before = grad_chunk_before(c, c->use, c->at);
+  add_flows(x, flow(x, own_vector(x, k, c->use), v), before);
 }
 
 // What flows through the whole chunk, and what its borders give.
@@ -374,8 +376,8 @@ static Gid paths(const Halves *x, Pair p) {
   bool early = is_early(x, p.i);
   Gid all = 0;
   for (Half h = COST_GRAD_CHUNK / 2; h; h /= 2) {
-    Gid both = grad_2(g, OP_MUL, scaled(x, b, c->use, h, early),
-                      scaled(x, q, c->write, h, early));
+    Gid other = scaled(x, q, c->write, h, early);
+    Gid both = grad_2(g, OP_MUL, scaled(x, b, c->use, h, early), other);
     Gid t = grad_sum_all(g, both, c->w->row);
     t = grad_or_0(g, is_pair(c, c->write, c->use, h), t);
     all = grad_chunk_plus(g, all, t);
@@ -396,8 +398,8 @@ static Gid of_cotangent(const Halves *x, uint32_t k) {
     return grad_chunk_dot(c, v, c->cotangent, c->w->row);
   }
   Scaled b = own_vector(x, k, c->use);
-  Gid v = grad_2(g, OP_MUL, grad_chunk_as(g, DT_F32, b.v),
-                 grad_halves_behind(c, c->use));
+  Gid behind = grad_halves_behind(c, c->use);
+  Gid v = grad_2(g, OP_MUL, grad_chunk_as(g, DT_F32, b.v), behind);
   v = grad_chunk_dot(c, v, c->cotangent, c->w->row);
   return grad_chunk_product(g, v, b.f);
 }

@@ -8,7 +8,8 @@
 //
 // A division by what all elements have in common is a multiplication by its
 // reciprocal, which is joined with other factors: 2 ulp. So is one by what a
-// row or a column has in common, where the quotient is rounded to 16 bits. A
+// row or a column has in common, where the quotient is rounded to 16 bits, or
+// to 8, with a step that rounds it as a division does. A
 // sigmoid or an exponential that is rounded to 16 bits, and used for nothing
 // else, is a power of two with log2 e joined with the factors before it;
 // products, quotients and sums of what is not negative may come between. Its
@@ -31,6 +32,9 @@ static const double log2e = 1.4426950408889634;
 // 2 ** this has a reciprocal below the least normal number: it becomes 0, as
 // that of infinity. The quotient's first guess is positive up to 2 ** 127.
 static const double top = 126.5;
+
+#define MOST_E4M3 448
+#define TINY 1e-30  // a 448th of it is a normal number
 
 typedef struct Approx {
   Func *f;
@@ -126,17 +130,72 @@ static bool is_narrow(const Approx *x, Value v) {
          x->narrow[v] == ir_count_uses(x->f, v);
 }
 
-// Of a row or of a column, where the quotient is rounded.
+static Value number(Approx *x, Type t, double k) {
+  IrAttr at = {.id = AT_VALUE, .f = k};
+  return ir_op(&x->b, OP_CONST, NULL, 0, &at, 1, &t, 1, 0)->res[0];
+}
+
+static Value spread_slice(Approx *x, Value v, Value like) {
+  return ir_op(&x->b, OP_BCAST, &v, 1, NULL, 0, type_of(x, like), 1, 0)->res[0];
+}
+
+// Quotients that become 8-bit floats without an infinity, and nothing else.
+static bool is_eight(const Approx *x, const Op *div) {
+  uint32_t n = 0;
+  for (Op *u = ir_first_use(div->next, div->res[0]); u;
+       u = ir_first_use(u->next, div->res[0]))
+    n += u->code == OP_CAST && type_of(x, u->res[0])->dtype == DT_F8E4M3;
+  return is_tile(x, div->res[0]) && n == ir_count_uses(x->f, div->res[0]);
+}
+
+// Is v the largest |a| of a row, or more, over at most 448, and not tiny?
+static bool is_share_of_largest(const Approx *x, Value a, Value v) {
+  const Op *div = ir_def(x->f, v);
+  double k, least;
+  if (!div || (div->code != OP_DIV && div->code != OP_MUL) ||
+      !is_const(x, div->args[1], &k))
+    return false;
+  if (div->code == OP_MUL) k = 1 / k;
+  const Op *max = ir_def(x->f, div->args[0]);
+  if (!max || max->code != OP_MAX || !(k > 0) || k > MOST_E4M3) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Op *r = ir_def(x->f, max->args[i]);
+    const Op *abs =
+        r && r->code == OP_FREDUCE ? ir_def(x->f, r->args[0]) : NULL;
+    if (abs && abs->code == OP_ABS && abs->args[0] == a &&
+        ir_attr_i(r, AT_KIND, 0) == RK_MAX &&
+        is_const(x, max->args[1 - i], &least) && least >= TINY)
+      return true;
+  }
+  return false;
+}
+
+// Casts of a quotient that no number of the type is too small for.
+static void mark_within(Approx *x, const Op *div) {
+  for (Op *u = ir_first_use(div->next, div->res[0]); u;
+       u = ir_first_use(u->next, div->res[0]))
+    ir_set_attr(x->f, u, attr_i(AT_INBOUNDS, 1));
+}
+
+// Of a row or of a column, where the quotient is rounded. Half of the way
+// between two 8-bit floats lie quotients of numbers of few bits: what the
+// product left of the dividend is divided, too, which rounds as a quotient
+// does. By infinity is 0.
 static Value by_slice(Approx *x, const Op *op) {
   const Op *c = ir_def(x->f, op->args[1]);
-  if (!is_narrow(x, op->res[0]) || !c || c->code != OP_BCAST) return 0;
+  bool eight = is_eight(x, op);
+  if ((!eight && !is_narrow(x, op->res[0])) || !c || c->code != OP_BCAST)
+    return 0;
   Type t = *type_of(x, c->args[0]);
-  IrAttr at = {.id = AT_VALUE, .f = 1};
-  Value one = ir_op(&x->b, OP_CONST, NULL, 0, &at, 1, &t, 1, 0)->res[0];
-  Value r = ir_2(&x->b, OP_DIV, one, c->args[0]);
-  r = ir_op(&x->b, OP_BCAST, &r, 1, NULL, 0, type_of(x, c->res[0]), 1, 0)
-          ->res[0];
-  return ir_2(&x->b, OP_MUL, op->args[0], r);
+  Value a = op->args[0], v = c->args[0];
+  Value r = ir_2(&x->b, OP_DIV, number(x, t, 1), v);
+  Value rs = spread_slice(x, r, c->res[0]), q = ir_2(&x->b, OP_MUL, a, rs);
+  if (!eight) return q;
+  if (is_share_of_largest(x, a, v)) mark_within(x, op);
+  Value zero = number(x, t, 0), none = ir_2(&x->b, OP_EQ, r, zero);
+  v = ir_3(&x->b, OP_SELECT, none, zero, ir_1(&x->b, OP_NEG, v));
+  Value rest = ir_3(&x->b, OP_FMA, q, spread_slice(x, v, c->res[0]), a);
+  return ir_3(&x->b, OP_FMA, rest, rs, q);
 }
 
 static Value by_common(Approx *x, const Op *op) {
