@@ -16,6 +16,12 @@
 // and they are joined in their order: the same result each time. Each task has
 // a tile of workspace. Any pass without scans can be split: the factors that
 // correct its accumulators join two of them (docs/ir.md, `pass`).
+//
+// Where memory tells how many keys a task has, as in a batch of sequences of
+// several lengths, a part has as many as the other parts of its task, but not
+// few, and never more than a long task may have. The shape says how many parts
+// there may be; each tells those that join (%parts) how many there are.
+// Behind these there are tasks that find no keys.
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/support/outline.h"
@@ -87,7 +93,7 @@ static Dim parts_for(DimTab *d, int64_t n, Dim have) {
 // task in front of others costs: as few parts as give each its tasks. Where
 // there is one for each, but not for several, the last wave would be nearly as
 // long as the one before it: more, shorter ones. Where memory tells how many
-// keys a task has, as many as even that out. wave: tasks that run at a time.
+// keys a task has, so many are wanted of each. wave: tasks that run at a time.
 static Dim gpu_parts(DimTab *d, int64_t wave, Dim have, bool told) {
   if (told) return parts_for(d, COST_SPLIT_TOLD_WAVES * wave, have);
   Dim one = dim_const(d, 1), many = parts_for(d, COST_SPLIT_WAVES * wave, have);
@@ -136,6 +142,92 @@ static bool is_told(const Func *f, const Op *pass, const TilePlan *p) {
   return told;
 }
 
+// Keys have no more places than the tables of their pages.
+typedef struct Places {
+  const Func *f;
+  uint32_t axis;
+  Dim most;
+} Places;
+
+static void find_pages(void *data, Op *op) {
+  Places *x = data;
+  DimTab *d = &x->f->mod->dims;
+  for (uint32_t i = 1; op->code == OP_LOAD && i < op->nargs; i++) {
+    const Op *page = ir_def(x->f, op->args[i]);
+    const Op *key =
+        page && page->code == OP_FLOORDIV ? ir_def(x->f, page->args[0]) : NULL;
+    int64_t n;
+    if (!key || key->code != OP_INDEX ||
+        (uint32_t)ir_attr_i(key, AT_AXIS, 0) != x->axis ||
+        !ir_const_whole(x->f, page->args[1], &n))
+      continue;
+    Dim places = dim_bin(d, DIM_MUL, ir_type(x->f, op->args[0])->size[i - 1],
+                         dim_const(d, n));
+    x->most = dim_bin(d, DIM_MIN, x->most, places);
+  }
+}
+
+static Dim most_keys(const Func *f, const Op *pass, uint32_t axis) {
+  Places x = {.f = f, .axis = axis, .most = f->axes.at[axis].extent};
+  for (uint32_t i = 0; i < pass->nregions; i++)
+    if (pass->regions[i]) ir_walk(pass->regions[i], find_pages, &x);
+  return x.most;
+}
+
+// An accumulator that has all axes of tasks: counts are beside it. -1: none.
+static int widest(const Func *f, const Op *pass) {
+  uint32_t all = 0;
+  for (uint32_t a = 0; a < f->axes.n; a++) all += f->axes.at[a].role == AX_PAR;
+  for (uint32_t i = 0; i < pass->nres; i++) {
+    const Type *s = ir_type(f, pass->res[i]);
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < s->n; k++)
+      n += f->axes.at[s->axis[k]].role == AX_PAR;
+    if (n == all) return (int)i;
+  }
+  return -1;
+}
+
+// Room for the parts of sequences that are longer than others.
+static void count_parts(DimTab *d, Dim keys, TilePlan *p) {
+  Dim more = dim_bin(d, DIM_ADD, keys, dim_const(d, -1));
+  more = dim_bin(d, DIM_FLOORDIV, more, dim_const(d, COST_SPLIT_LONG_KEYS));
+  more = dim_bin(d, DIM_MIN, more, dim_const(d, COST_SPLIT_MOST));
+  p->counted = true;
+  p->even = p->parts;
+  p->parts = dim_bin(d, DIM_MAX, p->parts, more);
+}
+
+// As many parts as give the target its tasks.
+static void plan_parts(const Func *f, const Op *pass, const Target *tg,
+                       TilePlan *p) {
+  bool gpu = tg->kind == TARGET_GPU, told = gpu && is_told(f, pass, p);
+  int64_t fewest = gpu ? COST_SPLIT_GPU_KEYS : COST_SPLIT_KEYS;
+  DimTab *d = &f->mod->dims;
+  uint32_t axis = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
+  Dim keys = told ? most_keys(f, pass, axis) : f->axes.at[axis].extent;
+  if (p->outer >> axis & 1) fewest = 1;  // each has a pass inside
+  Dim have = at_least_one(d, tasks(f, p));
+  Dim want =
+      gpu ? gpu_parts(d, wave_of(f, pass, tg), have, told)
+          : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
+  Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
+  p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
+  bool counts = widest(f, pass) >= 0 && !p->serial;
+  if (told && counts && !(p->outer >> axis & 1)) count_parts(d, keys, p);
+}
+
+static void remark_parts(Ctx *cx, const Func *f, const TilePlan *p) {
+  int64_t n;
+  if (dim_is_const(&f->mod->dims, p->parts, &n))
+    ctx_remark(cx, "%s: keys are split into %lld parts", f->name, (long long)n);
+  else
+    ctx_remark(cx,
+               "%s: with few tasks%s keys are split into parts, joined by a "
+               "second phase",
+               f->name, p->counted ? ", or sequences longer than others," : "");
+}
+
 void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   Found in = {.whole = p->serial != 0};
   if (opt->split_k == 0 || opt->split_k == 1) return;
@@ -150,34 +242,14 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
     ctx_remark(cx, "%s: keys are not split among tasks: %s", f->name, why);
     return;
   }
-  int64_t fewest = gpu ? COST_SPLIT_GPU_KEYS : COST_SPLIT_KEYS;
   DimTab *d = &f->mod->dims;
-  uint32_t axis = (uint32_t)ir_attr_i(in.pass, AT_AXIS, 0);
-  Dim keys = f->axes.at[axis].extent;
-  if (p->outer >> axis & 1) fewest = 1;  // each has a pass inside
-  if (opt->split_k > 1) {
-    p->parts = dim_const(d, opt->split_k);
-  } else {
-    Dim have = at_least_one(d, tasks(f, p));
-    Dim want =
-        gpu ? gpu_parts(d, wave_of(f, in.pass, tg), have,
-                        is_told(f, in.pass, p))
-            : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
-    Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
-    p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
-    int64_t lo, hi;
-    dim_bounds(d, p->parts, &lo, &hi);
-    if (hi == 1) return;  // few keys
-  }
+  if (opt->split_k > 1) p->parts = dim_const(d, opt->split_k);
+  else plan_parts(f, in.pass, tg, p);
+  int64_t lo, hi;
+  dim_bounds(d, p->parts, &lo, &hi);
+  if (hi == 1) return;  // few keys
   p->split = in.pass;
-  int64_t n;
-  if (dim_is_const(d, p->parts, &n))
-    ctx_remark(cx, "%s: keys are split into %lld parts", f->name, (long long)n);
-  else
-    ctx_remark(cx,
-               "%s: with few tasks keys are split into parts of %lld and more, "
-               "joined by a second phase",
-               f->name, (long long)fewest);
+  remark_parts(cx, f, p);
 }
 
 // ---------------------------------------------------------------- reductions
@@ -219,6 +291,18 @@ static uint32_t stored_axes(const Tiler *t, uint32_t i, uint32_t *axes) {
   return n;
 }
 
+static void count_params(Tiler *t) {
+  uint32_t axes[MAX_AXES],
+      n = stored_axes(t, (uint32_t)widest(t->from, t->plan.split), axes),
+      at = 1;
+  Dim shape[MAX_AXES] = {stored_parts(t)};
+  for (uint32_t k = 0; k < n; k++)
+    if (t->from->axes.at[axes[k]].role == AX_PAR)
+      shape[at++] = t->from->axes.at[axes[k]].extent;
+  t->counts =
+      outline_tensor(t->to, "parts", "part", type_tensor(DT_I32, at, shape));
+}
+
 void tile_split_params(Tiler *t) {
   const Op *op = t->plan.split;
   t->partial = NEWN(t->to->mod->arena, Value, op->nres + 1);
@@ -232,6 +316,7 @@ void tile_split_params(Tiler *t) {
         outline_tensor(t->to, v->hint ? v->hint : "acc", "part",
                        type_tensor(v->type.dtype, v->type.n + 1, shape));
   }
+  if (t->plan.counted) count_params(t);
 }
 
 // Its accumulator i at a part, at the coordinates of the task.
@@ -259,15 +344,60 @@ void tile_split_open(Tiler *t, Builder *b) {
   }
 }
 
+static Value ceil_by(Builder *b, Value n, int64_t by) {
+  Value up = ir_2(b, OP_ADD, n, ir_const_i(b, DT_I64, by - 1));
+  return ir_2(b, OP_FLOORDIV, up, ir_const_i(b, DT_I64, by));
+}
+
+// Into how many parts a task's n keys go: as many as even tasks out, if those
+// are not short, and more if they are long.
+static Value parts_of(Tiler *t, Builder *b, Value n) {
+  if (!t->plan.counted) return ir_dim(b, t->plan.parts);
+  Value one = ir_const_i(b, DT_I64, 1);
+  Value most = ceil_by(b, n, COST_SPLIT_GPU_KEYS);
+  Value least = ceil_by(b, n, COST_SPLIT_LONG_KEYS);
+  least = ir_2(b, OP_SUB, least, one);
+  Value k = ir_2(b, OP_MIN, ir_dim(b, t->plan.even), most);
+  k = ir_2(b, OP_MAX, ir_2(b, OP_MAX, k, least), one);
+  return t->nparts = ir_2(b, OP_MIN, k, ir_dim(b, t->plan.parts));
+}
+
+// Where a row's count is, at the coordinate `row` of the axis of rows.
+static uint32_t count_place(const Tiler *t, Value part, Value row, Value *at) {
+  uint32_t axes[MAX_AXES],
+      n = stored_axes(t, (uint32_t)widest(t->from, t->plan.split), axes), k = 0;
+  at[k++] = part;
+  for (uint32_t i = 0; i < n; i++) {
+    if (t->from->axes.at[axes[i]].role != AX_PAR) continue;
+    at[k++] = row && (int)axes[i] == t->plan.lane ? row : t->coord[axes[i]];
+  }
+  return k;
+}
+
+// Each part tells how many there are, where its sums are.
+static void tell_parts(Tiler *t, Builder *b, Value several) {
+  Value args[MAX_AXES + 4] = {t->counts, ir_cast(b, DT_I32, t->nparts)};
+  uint32_t n = 2 + count_place(t, t->part, 0, args + 2);
+  uint32_t lane = (uint32_t)t->plan.lane;
+  Type rows = type_with(type_scalar(DT_I32), lane,
+                        dim_const(&t->to->mod->dims, t->plan.tile_q));
+  IrAttr zero = {.id = AT_IVALUE};
+  Value none = ir_op(b, OP_CONST, NULL, 0, &zero, 1, &rows, 1, 0)->res[0];
+  args[1] = ir_2(b, OP_ADD, none, args[1]);
+  IrAttr masked = {.id = AT_MASKED, .i = 1};
+  if (several) args[n++] = several;
+  ir_op(b, OP_STORE, args, n, &masked, several != 0, NULL, 0, 0);
+}
+
 // Of the keys from *lo, where a tile begins, to *hi as many tiles of `unit` as
 // the other parts have: those of this task's sequence, which may be shorter
 // than others.
 void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi) {
   Value tile = ir_const_i(b, DT_I64, unit), first = *lo;
-  Value step = ir_2(b, OP_MUL, ir_dim(b, t->plan.parts), tile);
-  Value up = ir_2(b, OP_SUB, step, ir_const_i(b, DT_I64, 1));
   Value zero = ir_const_i(b, DT_I64, 0);
   Value n = ir_2(b, OP_MAX, ir_2(b, OP_SUB, *hi, first), zero);
+  Value step = ir_2(b, OP_MUL, parts_of(t, b, n), tile);
+  Value up = ir_2(b, OP_SUB, step, ir_const_i(b, DT_I64, 1));
   Value each = ir_2(b, OP_FLOORDIV, ir_2(b, OP_ADD, n, up), step);
   Value size = ir_2(b, OP_MUL, each, tile);
   *lo = ir_2(b, OP_ADD, first, ir_2(b, OP_MUL, t->part, size));
@@ -283,9 +413,10 @@ void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
   }
   for (uint32_t i = 0; i < op->nres; i++) {
     Value args[MAX_AXES + 4] = {t->partial[i], acc[i]};
-    uint32_t n = 2 + place(t, i, t->part, args + 2);
-    if (several) args[n++] = several;
-    ir_op(b, OP_STORE, args, n, &masked, several != 0, NULL, 0, 0);
+    uint32_t nargs = 2 + place(t, i, t->part, args + 2);
+    if (several) args[nargs++] = several;
+    ir_op(b, OP_STORE, args, nargs, &masked, several != 0, NULL, 0, 0);
+    if (t->nparts && (int)i == widest(t->from, op)) tell_parts(t, b, several);
   }
 }
 
@@ -361,6 +492,16 @@ static void load_part(const Join *j, Builder *b, Value p, const Value *none,
   }
 }
 
+// How many parts there are to join.
+static Value parts_to_join(Tiler *t, Builder *b) {
+  if (!t->plan.counted) return ir_dim(b, t->plan.parts);
+  Value at[MAX_AXES + 1];
+  Value row = t->plan.lane >= 0 ? t->origin[t->plan.lane] : 0;
+  uint32_t k = count_place(t, ir_const_i(b, DT_I64, 0), row, at);
+  Value n = ir_load(b, t->counts, at, k);
+  return ir_cast(b, DT_I64, n);
+}
+
 // A GPU's loads wait for each other unless several parts are asked for at once.
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc) {
@@ -371,7 +512,7 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   Value *none = NEWN(m->arena, Value, n + 1);
   Type *types = NEWN(m->arena, Type, n + 1);
   args[0] = ir_const_i(b, DT_I64, 0);
-  args[1] = j.parts = ir_dim(b, t->plan.parts);
+  args[1] = j.parts = parts_to_join(t, b);
   args[2] = ir_const_i(b, DT_I64, turns);
   for (uint32_t i = 0; i < n; i++) {
     types[i] = *ir_type(b->fn, acc[i]);

@@ -17,6 +17,8 @@ typedef struct TilePlan {
   int64_t most_chunk;
   const Op *split;  // the pass whose keys are split, or NULL
   Dim parts;        // into so many parts
+  bool counted;     // at most: each sequence into what its own keys want
+  Dim even;         // so many, if these are neither few nor very many
   const Op *walk;   // the recurrence whose steps are split, or NULL
   Dim part_keys;    // into parts of so many, a multiple of the chunk
   Dim pieces;       // whose first phase cuts each part into so many pieces
@@ -62,6 +64,8 @@ typedef struct Tiler {
   TileShare share;
   Value part;      // SHARE_PART: this task's
   Value whole;     // SHARE_PART: bool, there is one part; 0: never
+  Value nparts;    // of this task's keys, or 0
+  Value counts;    // workspace: as many for each row, if `counted`
   Value last;      // bool, the task has the last part of the steps; or 0
   Value *partial;  // workspace of each accumulator of the split pass
   Value tested[MAX_TESTED];      // workspace: bounds of the keys

@@ -8,8 +8,8 @@
 --prep compiles std's gqa_decode (a cache with lengths), paged_decode (pages of
 16 in random order) and mla_decode (pages of 64) into DIR; the rest runs there,
 on a machine with an NVIDIA GPU and PyTorch. Peers read caches without lengths
-or pages, through scaled_dot_product_attention. Some heads are compared with
-f64; outputs are filled with NaN first and two launches must be equal bit by
+or pages, through scaled_dot_product_attention; batches of sequences of several
+lengths have none. Some heads are compared with f64; outputs are filled with NaN first and two launches must be equal bit by
 bit. The order of the contenders rotates. GB/s count keys and values once.
 --cpu tries the script on a few short caches without a GPU."""
 import json
@@ -29,9 +29,12 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 GQA = [(64, 8192, 1, 32, 8), (8, 32768, 1, 32, 8), (1, 131072, 1, 32, 8),
        (1, 8192, 1, 32, 8), (16, 2048, 1, 32, 8), (64, 1024, 1, 32, 8),
        (16, 8192, 4, 32, 8), (4, 4096, 1, 32, 32), (16, 8192, 1, 64, 1)]
+# sequences of one length, their length, that of one more, heads
+RAGGED = [(63, 1024, 131072, 32, 8), (31, 512, 32768, 32, 8)]
 # batch, keys, heads
 MLA = [(64, 8192, 128), (8, 8192, 128), (1, 32768, 128), (64, 8192, 16)]
 SHORT = [(3, 300, 2, 4, 2), (1, 70, 1, 2, 2)]   # --cpu
+SHORT_RAGGED = [(3, 20, 300, 4, 2)]
 LIBRARIES = {"gqa": ("decode.attn", "gqa_decode", ["D=128"]),
              "paged": ("paged.attn", "paged_decode", ["D=128"]),
              "mla": ("mla.attn", "mla_decode", [])}
@@ -127,6 +130,31 @@ def gqa_case(torch, dev, c):
     return todo, ref, 4 * B * S * Hk * 128, 4 * B * Sq * S * Hq * 128
 
 
+def ragged_case(torch, dev, c):
+    """Pages in random order, and a table with room for the longest sequence."""
+    some, short, long, Hq, Hk = c
+    B, page = some + 1, PAGE["paged"]
+    n = [short] * some + [long]
+    q = rand(torch, dev, B, 1, Hq, 128)
+    need = [(x + page - 1) // page for x in n]
+    K, V = [rand(torch, dev, sum(need), page, Hk, 128) for _ in range(2)]
+    order = torch.randperm(sum(need), device=dev)
+    pt = torch.full((B, max(need)), -1, device=dev, dtype=torch.int32)
+    at, rows = 0, []
+    for b, m in enumerate(need):
+        pt[b, :m] = order[at:at + m].int()
+        rows.append(order[at:at + m])
+        at += m
+    todo = {"pages": ours("paged", torch.empty_like(q), Q=q, K=K, V=V, pt=pt, **{
+        "len": torch.tensor(n, device=dev, dtype=torch.int32)})}
+    ref = []
+    for b, h in {(0, 0), (B - 1, Hq - 1), (B // 2, Hq // 2), (B - 1, 0)}:
+        k, v = [x[rows[b], :, h // (Hq // Hk)].reshape(-1, 128)[:n[b]]
+                for x in (K, V)]
+        ref.append(((b, 0, h), attend(torch, q[b, 0, h], k, v, 128 ** -0.5)))
+    return todo, ref, 4 * sum(n) * Hk * 128, 4 * sum(n) * Hq * 128
+
+
 def mla_case(torch, dev, c):
     B, S, H = c
     q, x = rand(torch, dev, B, 1, H, 576), rand(torch, dev, B, S, 576)
@@ -214,6 +242,8 @@ def main():
     torch.manual_seed(1)
     cases = [("gqa-b%d-s%d-q%d-h%d_%d" % c, gqa_case, c)
              for c in (SHORT if a.cpu else GQA)]
+    cases += [("ragged-%d*%d+%d-h%d_%d" % c, ragged_case, c)
+              for c in (SHORT_RAGGED if a.cpu else RAGGED)]
     cases += [("mla-b%d-s%d-h%d" % c, mla_case, c)
               for c in ([(2, 100, 5)] if a.cpu else MLA)]
     rows, wrong = [], []
