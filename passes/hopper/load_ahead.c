@@ -1,33 +1,26 @@
-// load_ahead: what a maker's step reads of memory is asked for three steps
-// ahead, and what tells where that is one step before.
+// load_ahead: what a maker's step reads of memory is asked for a step ahead.
 //
-//   for(%lo, %hi, 64) ({                %p0, .. %p3 = gload(%T, ..)
-//     ^(%k)                             %a, %b, %c = gload(%S, %p0 .. %p2)
-//     %p = gload(%T, %k)                for(%lo, %hi, 64, %a, %b, %c, %p3) ({
-//     %s = gload(%S, %p)         ->       ^(%k, %s, %b, %c, %p)
-//     mbar_wait(..)                       %q = gload(%T, add(%k, 256))
-//     sstore(%slot, %s)                   %d = gload(%S, %p)
-//   })                                    mbar_wait(..)
-//                                         sstore(%slot, %s)
-//                                         yield(%b, %c, %d, %q)
-//                                       })
+//   for(%lo, %hi, 64) ({                  %a = gload(%S, %lo)
+//     ^(%k)                               for(%lo, %hi, 64, %a) ({
+//     %s = gload(%S, %k)           ->       ^(%k, %s)
+//     mbar_wait(..)                         %n = gload(%S, add(%k, 64))
+//     sstore(%slot, %s)                     mbar_wait(..)
+//   })                                      sstore(%slot, %s)
+//                                           yield(%n)
+//                                         })
 //
-// Else a step takes as long as memory does, however many slots there are: two
-// waits one after the other where a table of pages tells where, and with all of
-// memory's bandwidth in use each takes longer than a step (one step ahead, the
-// table when it is needed: a cache of 8 bits with a scale for each token and
-// head takes 511 us for 389). The last steps ask for what is behind the loop's
-// end: bounds keep it inside. Only loops of one block in roles, that wait for
-// barriers and put few registers of such loads into shared memory. Level frag;
-// sm_90a. Needs: thin_strips. Tests: test/passes/load_ahead.
+// Else a step takes as long as memory does, however many slots there are. The
+// last step asks for what is behind the loop's end: bounds keep it inside. Only
+// loops of one block in roles, that wait for barriers and put few registers of
+// such loads into shared memory. Level frag; sm_90a. Needs: thin_strips. Tests:
+// test/passes/load_ahead.
 #include "ir/deps.h"
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
 #include "passes/support/loops.h"
 
-enum { MAX_AHEAD = 8, MAX_INDICES = 4, MAX_REGISTERS = 4, STEPS = 3 };
-enum { MAX_CARRIED = MAX_AHEAD * STEPS + MAX_INDICES };
+enum { MAX_AHEAD = 8, MAX_REGISTERS = 4 };
 
 typedef struct Ahead {
   Func *f;
@@ -35,8 +28,7 @@ typedef struct Ahead {
   bool *early;  // by value: made of the step's number and what is outside
   bool *read;   // by value: so made, of loads
   Value v[MAX_AHEAD];
-  Value at[MAX_INDICES];  // loads that tell where others are
-  uint32_t n, indices;
+  uint32_t n;
 } Ahead;
 
 static bool is_early(const Ahead *x, const Op *op) {
@@ -85,66 +77,16 @@ static bool find(Ahead *x) {
   return waits && x->n;
 }
 
-// ---------------------------------------------------------------- indices
-static bool is_index(const Ahead *x, const Op *op) {
-  for (uint32_t i = 0; i < x->indices; i++)
-    if (x->at[i] == op->res[0]) return true;
-  return false;
-}
-
-// Loads that v is made of; those are not to be made of others.
-static bool note_indices(Ahead *x, Value v) {
-  const Op *op = ir_def(x->f, v);
-  if (ir_defined_outside(x->f, v, x->loop->regions[0]) || !x->read[v])
-    return true;
-  bool load = op->code == OP_GLOAD;
-  for (uint32_t i = 0; i < op->nargs; i++)
-    if (load ? x->read[op->args[i]] : !note_indices(x, op->args[i]))
-      return false;
-  if (!load || is_index(x, op)) return true;
-  if (x->indices == MAX_INDICES) return false;
-  x->at[x->indices++] = v;
-  return true;
-}
-
-// Tables that tell where loads are: what is read of them is carried as well, or
-// not at all.
-static void find_indices(Ahead *x) {
-  bool ok = true;
-  const Op *op = x->loop->regions[0]->first;
-  for (; op && ok; op = op->next)
-    for (uint32_t i = 0; op->code == OP_GLOAD && x->early[op->res[0]] &&
-                         x->read[op->res[0]] && i < op->nargs;
-         i++)
-      ok &= note_indices(x, op->args[i]);
-  if (!ok) x->indices = 0;
-}
-
-// ---------------------------------------------------------------- rewriting
-// What step k is made of, where `at` tells what it has read of tables, or NULL.
-static ValueMap clone(const Ahead *x, Builder *b, Value k, const Value *at) {
+// Those values of step k.
+static void clone(const Ahead *x, Builder *b, Value k, Value *out) {
   ValueMap map = {.arena = x->f->mod->arena};
   const Region *r = x->loop->regions[0];
   vmap_put(&map, r->params.at[0], k);
-  for (uint32_t i = 0; at && i < x->indices; i++)
-    vmap_put(&map, x->at[i], at[i]);
   const Op *stop = r->last;
   for (const Op *op = r->first; op != stop; op = op->next)
-    if (op->nres == 1 && x->early[op->res[0]] && !(at && is_index(x, op)))
+    if (op->nres == 1 && x->early[op->res[0]])
       ir_clone(b, x->f, op, &map, NULL);
-  return map;
-}
-
-static void values(const Ahead *x, Builder *b, Value k, const Value *at,
-                   Value *out) {
-  ValueMap map = clone(x, b, k, x->indices ? at : NULL);
   for (uint32_t i = 0; i < x->n; i++) out[i] = vmap_get(&map, x->v[i]);
-}
-
-static void indices(const Ahead *x, Builder *b, Value k, Value *out) {
-  if (!x->indices) return;
-  ValueMap map = clone(x, b, k, NULL);
-  for (uint32_t i = 0; i < x->indices; i++) out[i] = vmap_get(&map, x->at[i]);
 }
 
 // The number of the first step.
@@ -157,45 +99,24 @@ static Value first_of(const Ahead *x, Builder *b) {
   return ir_2(b, OP_ADD, lo, n);
 }
 
-// The number of the step n behind k.
-static Value behind(const Ahead *x, Builder *b, Value k, int64_t n) {
-  if (!n) return k;
-  Value by = x->loop->args[2];
-  Value far = ir_2(b, OP_MUL, by, ir_const_i(b, ir_type(x->f, by)->dtype, n));
-  bool back = ir_attr_i(x->loop, AT_REVERSE, 0);
-  return ir_2(b, back ? OP_SUB : OP_ADD, k, far);
-}
-
-// All that tables tell is asked for first.
-static void begin(const Ahead *x, Builder *b, Value *out) {
-  Value k = first_of(x, b), at[STEPS + 1][MAX_INDICES];
-  for (uint32_t i = 0; i <= STEPS; i++)
-    indices(x, b, behind(x, b, k, i), at[i]);
-  for (uint32_t i = 0; i < STEPS; i++)
-    values(x, b, behind(x, b, k, i), at[i], out + i * x->n);
-  for (uint32_t i = 0; i < x->indices; i++)
-    out[STEPS * x->n + i] = at[STEPS][i];
-}
-
 static void ahead(Ahead *x) {
   Op *old = x->loop;
   Builder b = {.fn = x->f,
                .region = old->parent,
                .before = old,
                .span = old->span};
-  Value start[MAX_CARRIED], next[MAX_CARRIED];
-  uint32_t n = STEPS * x->n, own = old->regions[0]->params.n;
-  begin(x, &b, start);
-  Op *loop = loop_longer(x->f, old, start, n + x->indices);
+  Value start[MAX_AHEAD], next[MAX_AHEAD];
+  clone(x, &b, first_of(x, &b), start);
+  Op *loop = loop_longer(x->f, old, start, x->n);
   Region *to = loop->regions[0];
+  uint32_t own = old->regions[0]->params.n;
   Builder in = {.fn = x->f, .region = to, .span = old->span};
-  const Value *now = to->params.at + own;
-  Value k = to->params.at[0];
-  indices(x, &in, behind(x, &in, k, STEPS + 1), next + n);
-  values(x, &in, behind(x, &in, k, STEPS), now + n, next + n - x->n);
-  for (uint32_t i = 0; i + x->n < n; i++) next[i] = now[i + x->n];
-  loop_replace(x->f, old, loop, next, n + x->indices);
-  for (uint32_t i = 0; i < x->n; i++) ir_replace_uses(x->f, x->v[i], now[i]);
+  bool back = ir_attr_i(old, AT_REVERSE, 0);
+  Value k = ir_2(&in, back ? OP_SUB : OP_ADD, to->params.at[0], old->args[2]);
+  clone(x, &in, k, next);
+  loop_replace(x->f, old, loop, next, x->n);
+  for (uint32_t i = 0; i < x->n; i++)
+    ir_replace_uses(x->f, x->v[i], to->params.at[own + i]);
 }
 
 static bool region(Ctx *cx, Func *f, Region *r) {
@@ -209,7 +130,6 @@ static bool region(Ctx *cx, Func *f, Region *r) {
     x.early = NEWN(&cx->scratch, bool, f->values.n);
     x.read = NEWN(&cx->scratch, bool, f->values.n);
     if (!find(&x)) continue;
-    find_indices(&x);
     ahead(&x);
     changed = true;
   }
