@@ -63,10 +63,15 @@ static bool can_make(const Thin *x, Value v) {
   return ok;
 }
 
+static bool is_within(const Region *r, const Region *task) {
+  while (r != task && r->parent) r = r->parent->parent;
+  return r == task;
+}
+
 static bool find_fixed(Thin *x, Value v) {
   const Op *op = ir_def(x->f, v);
   if (!x->invariant) return false;
-  if (!op) return ir_info(x->f, v)->region != x->task;
+  if (!op) return !is_within(ir_info(x->f, v)->region, x->task);
   if (op->parent == x->out.region) return true;
   bool ok = is_made(x, op) || op->code == OP_CONST || op->code == OP_DIM ||
             op->code == OP_GIVEN || op->code == OP_COORD ||
