@@ -9,16 +9,16 @@
 // A division by what all elements have in common is a multiplication by its
 // reciprocal, which is joined with other factors: 2 ulp. So is one by what a
 // row or a column has in common, where the quotient is rounded to 16 bits, or
-// to 8, with a step that rounds it as a division does. A
-// sigmoid or an exponential that is rounded to 16 bits, and used for nothing
-// else, is a power of two with log2 e joined with the factors before it;
-// products, quotients and sums of what is not negative may come between. Its
-// error is below |x| 2^-24 of the value, |x| < 89; that of a division with
-// `approx` below 2^-approx of the quotient: a fraction of the rounding (2^-9
-// bf16, 2^-12 f16). Where products leave the special units time, these do every
-// fourth one (three warpgroups: 613 TFLOP/s for 580; two lose by it). A
-// comparison of a power with a constant is one of its exponent. Level frag.
-// Needs: lower_gpu. Run dce afterwards. Tests: test/passes/fast_math/.
+// to 8, with a step that rounds it as a division does. A sigmoid or an
+// exponential that is rounded to 16 bits, and used for nothing else, is a power
+// of two with log2 e joined with the factors before it; products, quotients and
+// sums of what is not negative may come between. Its error is below |x| 2^-24
+// of the value, |x| < 89; that of a division with `approx` below 2^-approx of
+// the quotient: a fraction of the rounding (2^-9 bf16, 2^-12 f16). Where
+// products leave the special units time, these do every fourth one (three
+// warpgroups: 613 TFLOP/s for 580; two lose by it). A comparison of a power
+// with a constant is one of its exponent. Level frag. Needs: lower_gpu. Run dce
+// afterwards. Tests: test/passes/fast_math/.
 #include "ir/target.h"
 #include "passes/support/balance.h"
 #include "passes/support/cost.h"

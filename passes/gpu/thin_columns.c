@@ -63,15 +63,10 @@ static bool can_make(const Thin *x, Value v) {
   return ok;
 }
 
-static bool is_within(const Region *r, const Region *task) {
-  while (r != task && r->parent) r = r->parent->parent;
-  return r == task;
-}
-
 static bool find_fixed(Thin *x, Value v) {
   const Op *op = ir_def(x->f, v);
   if (!x->invariant) return false;
-  if (!op) return !is_within(ir_info(x->f, v)->region, x->task);
+  if (!op) return ir_defined_outside(x->f, v, x->task);
   if (op->parent == x->out.region) return true;
   bool ok = is_made(x, op) || op->code == OP_CONST || op->code == OP_DIM ||
             op->code == OP_GIVEN || op->code == OP_COORD ||
@@ -100,7 +95,7 @@ static bool is_behind(const Thin *x, const Op *op) {
 // v as a thin slice, made where v is or the first root is used; a scalar, where
 // it can be used in front of the loop.
 static Value make(Thin *x, Value v) {
-  const Op *op = ir_def(x->f, v);
+  Op *op = ir_def(x->f, v);
   Type t = *ir_type(x->f, v);
   bool scalar = t.kind != TK_FRAG, fixed = is_fixed(x, v);
   if (scalar && (!op || !fixed || op->parent == x->out.region)) return v;
@@ -108,10 +103,9 @@ static Value make(Thin *x, Value v) {
   Value args[ELEM_ARGS];
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = make(x, op->args[i]);
   if (!scalar) thin_type(ir_type(x->f, v), x->threads, &t);
-  Op *at = ir_def(x->f, v);
   Builder here = {.fn = x->f,
                   .region = op->parent,
-                  .before = is_behind(x, op) ? x->in.before : at,
+                  .before = is_behind(x, op) ? x->in.before : op,
                   .span = op->span};
   return x->made[v] = thin_op(fixed ? &x->out : &here, op, args, t);
 }

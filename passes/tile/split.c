@@ -19,9 +19,9 @@
 //
 // Where memory tells how many keys a task has, as in a batch of sequences of
 // several lengths, a part has as many as the other parts of its task, but not
-// few, and never more than a long task may have. The shape says how many parts
-// there may be; each tells those that join (%parts) how many there are.
-// Behind these there are tasks that find no keys.
+// few, and of long tasks not too many. The shape says how many parts there may
+// be; each tells those that join (%parts) how many there are. Behind these
+// there are tasks that find no keys.
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/support/outline.h"
@@ -174,8 +174,8 @@ static Dim most_keys(const Func *f, const Op *pass, uint32_t axis) {
   return x.most;
 }
 
-// An accumulator that has all axes of tasks: counts are beside it. -1: none.
-static int widest(const Func *f, const Op *pass) {
+// An accumulator that has all axes of tasks; false: there is none.
+static bool find_widest(const Func *f, const Op *pass, uint32_t *which) {
   uint32_t all = 0;
   for (uint32_t a = 0; a < f->axes.n; a++) all += f->axes.at[a].role == AX_PAR;
   for (uint32_t i = 0; i < pass->nres; i++) {
@@ -183,9 +183,10 @@ static int widest(const Func *f, const Op *pass) {
     uint32_t n = 0;
     for (uint32_t k = 0; k < s->n; k++)
       n += f->axes.at[s->axis[k]].role == AX_PAR;
-    if (n == all) return (int)i;
+    *which = i;
+    if (n == all) return true;
   }
-  return -1;
+  return false;
 }
 
 // Room for the parts of sequences that are longer than others.
@@ -213,7 +214,7 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
           : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
   Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
   p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
-  bool counts = widest(f, pass) >= 0 && !p->serial;
+  bool counts = find_widest(f, pass, &p->beside) && !p->serial;
   if (told && counts && !(p->outer >> axis & 1)) count_parts(d, keys, p);
 }
 
@@ -291,16 +292,21 @@ static uint32_t stored_axes(const Tiler *t, uint32_t i, uint32_t *axes) {
   return n;
 }
 
+// Those of the tasks, of the accumulator beside which counts are.
+static uint32_t counted_axes(const Tiler *t, uint32_t *axes) {
+  uint32_t all = stored_axes(t, t->plan.beside, axes), n = 0;
+  for (uint32_t k = 0; k < all; k++)
+    if (t->from->axes.at[axes[k]].role == AX_PAR) axes[n++] = axes[k];
+  return n;
+}
+
 static void count_params(Tiler *t) {
-  uint32_t axes[MAX_AXES],
-      n = stored_axes(t, (uint32_t)widest(t->from, t->plan.split), axes),
-      at = 1;
+  uint32_t axes[MAX_AXES], n = counted_axes(t, axes);
   Dim shape[MAX_AXES] = {stored_parts(t)};
   for (uint32_t k = 0; k < n; k++)
-    if (t->from->axes.at[axes[k]].role == AX_PAR)
-      shape[at++] = t->from->axes.at[axes[k]].extent;
+    shape[k + 1] = t->from->axes.at[axes[k]].extent;
   t->counts =
-      outline_tensor(t->to, "parts", "part", type_tensor(DT_I32, at, shape));
+      outline_tensor(t->to, "parts", "part", type_tensor(DT_I32, n + 1, shape));
 }
 
 void tile_split_params(Tiler *t) {
@@ -364,14 +370,13 @@ static Value parts_of(Tiler *t, Builder *b, Value n) {
 
 // Where a row's count is, at the coordinate `row` of the axis of rows.
 static uint32_t count_place(const Tiler *t, Value part, Value row, Value *at) {
-  uint32_t axes[MAX_AXES],
-      n = stored_axes(t, (uint32_t)widest(t->from, t->plan.split), axes), k = 0;
-  at[k++] = part;
-  for (uint32_t i = 0; i < n; i++) {
-    if (t->from->axes.at[axes[i]].role != AX_PAR) continue;
-    at[k++] = row && (int)axes[i] == t->plan.lane ? row : t->coord[axes[i]];
+  uint32_t axes[MAX_AXES], n = counted_axes(t, axes);
+  at[0] = part;
+  for (uint32_t k = 0; k < n; k++) {
+    bool lane = row && (int)axes[k] == t->plan.lane;
+    at[k + 1] = lane ? row : t->coord[axes[k]];
   }
-  return k;
+  return n + 1;
 }
 
 // Each part tells how many there are, where its sums are.
@@ -416,7 +421,7 @@ void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
     uint32_t nargs = 2 + place(t, i, t->part, args + 2);
     if (several) args[nargs++] = several;
     ir_op(b, OP_STORE, args, nargs, &masked, several != 0, NULL, 0, 0);
-    if (t->nparts && (int)i == widest(t->from, op)) tell_parts(t, b, several);
+    if (t->nparts && i == t->plan.beside) tell_parts(t, b, several);
   }
 }
 

@@ -18,6 +18,7 @@ typedef struct TilePlan {
   const Op *split;  // the pass whose keys are split, or NULL
   Dim parts;        // into so many parts
   bool counted;     // at most: each sequence into what its own keys want
+  uint32_t beside;  // the accumulator that has their numbers beside it
   Dim even;         // so many, if these are neither few nor very many
   const Op *walk;   // the recurrence whose steps are split, or NULL
   Dim part_keys;    // into parts of so many, a multiple of the chunk

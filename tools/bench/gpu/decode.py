@@ -9,8 +9,9 @@
 16 in random order) and mla_decode (pages of 64) into DIR; the rest runs there,
 on a machine with an NVIDIA GPU and PyTorch. Peers read caches without lengths
 or pages, through scaled_dot_product_attention; batches of sequences of several
-lengths have none. Some heads are compared with f64; outputs are filled with NaN first and two launches must be equal bit by
-bit. The order of the contenders rotates. GB/s count keys and values once.
+lengths have none. Some heads are compared with f64; outputs are filled with NaN
+first and two launches must be equal bit by bit. The order of the contenders
+rotates. GB/s count keys and values once.
 --cpu tries the script on a few short caches without a GPU."""
 import json
 import math
