@@ -117,7 +117,7 @@ static Lane lane(Frame *f, const Val *v, const Ty *from, const Val *r,
                  const Ty *to) {
   Lane l = {.v = v, .same = v->rank == r->rank};
   if (v->rank && !fe_align(f->d->dims, from, to, l.map))
-    for (uint32_t i = 0; i < v->rank; i++)
+    for (uint32_t i = 0; i < v->rank && i < MAX_RANK; i++)
       l.map[i] = (uint8_t)(to->rank - v->rank + i);
   for (uint32_t i = 0; i < v->rank && l.same; i++)
     l.same = l.map[i] == i && v->shape[i] == r->shape[i];

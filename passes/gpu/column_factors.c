@@ -65,7 +65,7 @@ static bool is_fraction(Factors *x, Value v) {
 
 // t * c1 * .. * c2.
 static Value product(Factors *x, const Op *op) {
-  Product out, in;
+  Product out = {0}, in = {0};
   if (!by_columns(x, op->res[0], &out)) return 0;
   Value v = out.of;
   while (is_once(x, v) && !by_columns(x, v, &in)) {
