@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Proves the README's two commands on a bare Debian: a chroot of this machine's
 # release with git and ca-certificates only, the committed tree cloned into it.
-#   tools/bare-debian.sh [FOLDER [STEP..]]     root; steps: quickstart test user
-# `user` repeats both commands as a user who is not root, with all packages
-# there. Each step is timed: quickstart has 5 minutes, test 20. The chroot stays
+#   tools/bare-debian.sh [FOLDER [STEP..]]     root; steps: packages quickstart test user
+# `packages` installs attnc's Debian package, made of build/, and runs a first
+# program: four commands. `user` repeats both commands of the README as a user
+# who is not root, with all packages there. Each step is timed: quickstart has 5 minutes, test 20. The chroot stays
 # in FOLDER (default: a new temporary folder) and is used again if it is there.
 # MIRROR is the address of a Debian mirror (default: this machine's).
 set -euo pipefail
@@ -21,7 +22,7 @@ MIRROR=${MIRROR:-$(this_mirror)}
 dir=${1:-$(mktemp -d)}
 shift || true
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(quickstart test user)
+[ ${#steps[@]} -gt 0 ] || steps=(packages quickstart test user)
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 TIMEFORMAT='%0R s, %0U s of user and %0S s of system time'
 
@@ -87,11 +88,23 @@ limited() {
   }
 }
 
+# What docs say of a machine without sources: four commands.
+by_package() {
+  [ -x "$ROOT/build/bin/attnc" ] || build_in "$ROOT/build"
+  rm -rf "$dir/root/debs"
+  cpack -G DEB --config "$ROOT/build/CPackConfig.cmake" -B "$dir/root/debs" \
+    >"$dir.log" 2>&1 || { tail -20 "$dir.log"; exit 1; }
+  limited 300 root "apt-get update -qq && \
+    apt-get install -qq -y ./debs/attnc_*.deb >/dev/null && \
+    rm -rf first && attnc init first && \
+    attnc check first/attention.attn"
+}
 
 [ -x "$dir/usr/bin/git" ] || make_chroot
 mount_all
 for step in "${steps[@]}"; do
   case $step in
+  packages) by_package ;;
   quickstart)
     fresh_clone /root
     limited 300 root attnc/tools/quickstart.sh ;;
