@@ -40,7 +40,9 @@ CASES = [(f"{p}-d{d}_{v}-b{b}-h{h}-s{s}", p, b, h, s, d, v)
                             ("simple_gla", 80, 128, 64),
                             ("gla", 16, 128, 128),
                             ("deltanet", 16, 128, 128),
-                            ("gated_delta", 16, 128, 128))
+                            ("gated_delta", 16, 128, 128),
+                            ("rwkv6", 16, 128, 128),
+                            ("hgrn2", 16, 128, 128))
          for b, s in ((1, 16384), (8, 2048))]
 CASES += [("simple_gla-short", "simple_gla", 1, 16, 2048, 128, 128),
           ("simple_gla-decode", "simple_gla", 64, 32, 1, 128, 128),
@@ -56,7 +58,8 @@ RATIO, FLOORS, TIMES, SHORT, SHARE, ERROR = 1.5, {
     "retention-d256_512": 0.12, "simple_gla-d128_64": 0.23}, 2.5, 0.06, 0.75, 5e-3
 # Of gradients: milliseconds of a backward pass, and errors.
 BACKWARD, GRAD_ERROR = {"retention": 1.5, "simple_gla": 1.6, "gla": 1.0,
-                        "deltanet": 1.0, "gated_delta": 0.9}, 1.5e-2
+                        "deltanet": 1.0, "gated_delta": 0.9, "rwkv6": 1.0,
+                        "hgrn2": 1.0}, 1.5e-2
 
 
 # ---------------------------------------------------------------- preparing
@@ -70,7 +73,7 @@ def build(a, program, d, v):
     lib = os.path.join(a.prep, f"{program}_{d}_{v}.so")
     cmd = [a.attnc, os.path.join(HERE, "recurrent.attn"), "--fn", program,
            "--shared", "--target", a.target, "-o", lib, "-D", "T=bf16", "-D",
-           f"D={d}", "-D", f"Dv={v}"] + ["--grad"] * a.grad
+           f"D={d}", "-D", f"Dv={v}", "--max-seconds=900"] + ["--grad"] * a.grad
     done = subprocess.run(cmd, capture_output=True, text=True)
     if done.returncode:
         print(f"{program}: {done.stderr.strip()[:300]}", file=sys.stderr)
@@ -114,6 +117,13 @@ def inputs(c, torch, dev="cuda"):
         m["g"] = (sig(rand(B, S, H)) / 16).transpose(1, 2)
     if unit:
         m["beta"] = torch.sigmoid(rand(B, S, H)).transpose(1, 2)
+    if p == "rwkv6":
+        m["w"] = (rand(B, S, H, D) - 3).transpose(1, 2)
+        m["u"] = rand(H, D)
+        m["K"] = m["K"] / 8
+    if p == "hgrn2":
+        m["f"] = (rand(B, S, H, D) + 3).transpose(1, 2)
+        del m["K"]
     if "one-key" in c[0]:
         m["K"] = m["K"][:, :, :1].expand(B, H, S, D).transpose(1, 2) \
             .contiguous().transpose(1, 2)
@@ -123,16 +133,27 @@ def inputs(c, torch, dev="cuda"):
 
 def head(m):
     """The first sequence and head of all inputs, in f64."""
-    return {x: (t[0] if x == "loggamma" else t[0, 0]).double()
-            for x, t in m.items()}
+    return {x: first_of(x, t).double() for x, t in m.items()}
+
+
+def first_of(name, t):
+    return t[0] if name in ("loggamma", "u") else t[0, 0]
 
 
 def steps(m, p, n, torch):
     """n outputs of a head, and the last state."""
     M, out = m["S0"], []
     for t in range(n):
-        q, k, v = (m[x][t] for x in "QKV")
-        if p == "retention":
+        q, v = m["Q"][t], m["V"][t]
+        keep = torch.sigmoid(m["f"][t]) if p == "hgrn2" else None
+        k = m["K"][t] if keep is None else 1 - keep
+        read = M
+        if p == "hgrn2":
+            M = keep[:, None] * M
+        elif p == "rwkv6":
+            M = torch.exp(-torch.exp(m["w"][t]))[:, None] * M
+            read = read + torch.outer(m["u"] * k, v)
+        elif p == "retention":
             M = torch.exp(m["loggamma"]) * M
         elif p == "gla":
             M = torch.exp(m["g"][t])[:, None] * M
@@ -141,7 +162,7 @@ def steps(m, p, n, torch):
         if "beta" in m:
             v = m["beta"][t] * (v - k @ M)
         M = M + torch.outer(k, v)
-        out.append(q.shape[0] ** -0.5 * (q @ M))
+        out.append(q.shape[0] ** -0.5 * (q @ (read if p == "rwkv6" else M)))
     return torch.stack(out), M
 
 
@@ -176,8 +197,11 @@ def ours(c, m, torch):
 
 def fla(c, m, torch):
     _, p, B, H, S, D, Dv = c
-    t = {k: (x.transpose(1, 2).contiguous() if k not in ("S0", "loggamma")
-             else x) for k, x in m.items()}
+    t = {k: (x.transpose(1, 2).contiguous()
+             if k not in ("S0", "loggamma", "u") else x) for k, x in m.items()}
+    if p == "hgrn2":
+        keep = torch.sigmoid(t["f"])
+        t["K"], t["g"] = (1 - keep).bfloat16(), torch.log(keep)
     q, k, v = t["Q"], t["K"], t["V"]
     h0 = t["S0"].clone()
     more = dict(initial_state=h0, output_final_state=True)
@@ -194,7 +218,10 @@ def fla(c, m, torch):
     if p == "simple_gla":
         from fla.ops.simple_gla import chunk_simple_gla
         return lambda: chunk_simple_gla(q, k, v, t["g"], **more)[0]
-    if p == "gla":
+    if p == "rwkv6":
+        from fla.ops.rwkv6 import chunk_rwkv6
+        return lambda: chunk_rwkv6(q, k, v, -torch.exp(t["w"]), t["u"], **more)[0]
+    if p in ("gla", "hgrn2"):
         from fla.ops.gla import chunk_gla
         return lambda: chunk_gla(q, k, v, t["g"], **more)[0]
     if p == "deltanet":
@@ -263,7 +290,7 @@ def gradient_errors(c, torch, dev):
     ((out * d["d_O"]).sum() + (last * d["d_S0"]).sum()).backward()
     found = {}
     for x, got in grads.items():
-        got = (got[0] if x == "loggamma" else got[0, 0]).double()
+        got = first_of(x, got).double()
         e = ((got - first[x].grad).norm() / first[x].grad.norm()).item()
         found[x] = float(f"{e:.3g}") if e == e else float("inf")
     return found
