@@ -10,7 +10,8 @@
 // instructions each. One behind the other they are more than a multiprocessor
 // keeps, and each group of warps waits for all of them to come from memory,
 // once a task. Sums of products are such sums too, and all sums of as many
-// terms have one loop. Where terms have several products. Level frag; sm_90a,
+// turns have one loop, whether a turn adds one term or two. Where terms have
+// several products. Level frag; sm_90a,
 // programs whose tasks have no loop. Needs: lower_gpu. Run dce behind it.
 // Tests: test/passes/reroll.
 #include "ir/layout.h"
@@ -19,7 +20,7 @@
 
 #include <string.h>
 
-enum { MAX_TURNS = 8, MAX_SUMS = 6, MAX_DEPTH = 200 };
+enum { MAX_TURNS = 8, MAX_SUMS = 6, MAX_TERMS = 2, MAX_DEPTH = 200 };
 
 // What the turns have at one place: a value each.
 typedef enum NodeKind { COMMON, NUMBER, MADE } NodeKind;
@@ -29,10 +30,15 @@ typedef struct Node {
   Value now;  // in the loop
 } Node;
 
-typedef struct Sum {
-  Value part[MAX_TURNS];    // behind each turn; 0: a first term by itself
+typedef struct Term {
+  Value part[MAX_TURNS];    // behind each turn's; 0: a first term by itself
   Value own[2][MAX_TURNS];  // what a turn adds; of a product its operands
-  Value start;              // 0: nothing
+} Term;
+
+typedef struct Sum {
+  Term term[MAX_TERMS];  // of a turn, in their order
+  uint32_t terms;
+  Value start;  // 0: nothing
   Op *last;
 } Sum;
 
@@ -135,49 +141,75 @@ static void turn_round(Value *v, uint32_t n) {
   }
 }
 
-// The terms of the sum v that have a shape, backwards from the last one; their
-// number.
-static uint32_t walk_back(const Reroll *x, Value v, uint64_t shape, Sum *s) {
+// Of the sum up to v the terms with these shapes, in turn, backwards from the
+// last one; turns that have all of them.
+static uint32_t walk_back(const Reroll *x, Value v, const uint64_t *shape,
+                          Sum *s) {
   OpCode code = ir_def(x->f, v)->code;
-  uint32_t n = 0;
-  *s = (Sum){.last = ir_def(x->f, v)};
-  for (const Op *op = s->last; op && n < MAX_TURNS; n++) {
-    uint32_t term = term_of(x, op, shape);
-    if (term == 2) break;
-    s->part[n] = v;
-    s->own[0][n] = op->args[term];
-    s->own[1][n] = code == OP_MMA ? op->args[1] : 0;
-    s->start = v = before(op, term);
+  const Op *op = s->last = ir_def(x->f, v);
+  uint32_t n = 0, all = s->terms;
+  for (; op && n / all < MAX_TURNS; n++) {
+    Term *t = &s->term[all - 1 - n % all];
+    uint32_t turn = n / all, at = term_of(x, op, shape[n % all]);
+    if (at == 2) break;
+    t->part[turn] = v;
+    t->own[0][turn] = op->args[at];
+    t->own[1][turn] = code == OP_MMA ? op->args[1] : 0;
+    v = before(op, at);
+    if (n % all == all - 1) s->start = v;
     op = sum_op(x, v, code, false);
   }
-  if (n && n < MAX_TURNS && code == OP_ADD && x->shape[v] == shape) {
-    s->own[0][n++] = v;
+  uint32_t turns = n / all;
+  if (turns && turns < MAX_TURNS && code == OP_ADD && all == 1 &&
+      x->shape[v] == shape[0]) {
+    s->term[0].part[turns] = 0;
+    s->term[0].own[0][turns] = v;
+    s->term[0].own[1][turns++] = 0;
     s->start = 0;
   }
-  turn_round(s->part, n);
-  for (uint32_t i = 0; i < 2; i++) turn_round(s->own[i], n);
-  return n;
+  for (uint32_t k = 0; k < all; k++) {
+    turn_round(s->term[k].part, turns);
+    for (uint32_t i = 0; i < 2; i++) turn_round(s->term[k].own[i], turns);
+  }
+  return turns;
+}
+
+// The most turns that the sum up to op has, by one term or by pairs of
+// products.
+static uint32_t find_turns(const Reroll *x, const Op *op, Sum *best) {
+  uint32_t most = 0;
+  uint64_t shape[MAX_TERMS];
+  for (uint32_t i = 0; i < (op->code == OP_ADD ? 2 : 1); i++) {
+    Sum s = {.terms = 1};
+    shape[0] = added(x, op, i);
+    uint32_t n = walk_back(x, op->res[0], shape, &s);
+    if (n > most) most = n, *best = s;
+  }
+  const Op *first =
+      op->code == OP_MMA ? sum_op(x, op->args[2], OP_MMA, false) : NULL;
+  if (!first) return most;
+  Sum s = {.terms = 2};
+  shape[1] = added(x, first, 0);
+  uint32_t n = walk_back(x, op->res[0], shape, &s);
+  if (n > most) most = n, *best = s;
+  return most;
 }
 
 static bool is_known(const Reroll *x, Value v) {
   for (uint32_t i = 0; i < x->nsums; i++)
-    for (uint32_t k = 0; k < x->turns; k++)
-      if (x->sum[i].part[k] == v) return true;
+    for (uint32_t k = 0; k < x->turns * x->sum[i].terms; k++)
+      if (x->sum[i].term[k / x->turns].part[k % x->turns] == v) return true;
   return false;
 }
 
-// Sums of as many terms, from the last op on.
+// Sums of as many turns, from the last op on.
 static void find_sums(Reroll *x) {
   for (const Op *op = x->r->last; op; op = op->prev) {
     if (op->code != OP_ADD && op->code != OP_MMA) continue;
     if (!sum_op(x, op->res[0], op->code, true) || is_known(x, op->res[0]))
       continue;
-    Sum best = {0}, s;
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < (op->code == OP_ADD ? 2 : 1); i++) {
-      uint32_t n = walk_back(x, op->res[0], added(x, op, i), &s);
-      if (n > most) most = n, best = s;
-    }
+    Sum best = {0};
+    uint32_t most = find_turns(x, op, &best);
     if (most < COST_REROLL_TURNS || x->nsums == MAX_SUMS) continue;
     if (x->nsums && most != x->turns) continue;
     x->turns = most;
@@ -257,9 +289,12 @@ static bool place(Reroll *x, const Value *v, uint32_t depth) {
 
 static bool place_sums(Reroll *x) {
   for (uint32_t i = 0; i < x->nsums; i++) {
-    x->products += x->sum[i].last->code == OP_MMA;
-    for (uint32_t k = 0; k < 2; k++)
-      if (x->sum[i].own[k][0] && !place(x, x->sum[i].own[k], 0)) return false;
+    const Sum *s = &x->sum[i];
+    if (s->last->code == OP_MMA) x->products += s->terms;
+    for (uint32_t k = 0; k < 2 * s->terms; k++) {
+      const Value *own = s->term[k / 2].own[k % 2];
+      if (own[0] && !place(x, own, 0)) return false;
+    }
   }
   return x->products >= COST_REROLL_PRODUCTS;
 }
@@ -373,12 +408,14 @@ static Value made(Reroll *x, Builder *b, const Node *n) {
       ->res[0];
 }
 
-static Value added_up(Reroll *x, Builder *b, const Sum *s, Value so_far) {
+static Value added_up(Reroll *x, Builder *b, const Sum *s, uint32_t term,
+                      Value so_far) {
   const Type t = *ir_type(x->f, so_far);
-  Value args[3] = {so_far, now_of(x, s->own[0])};
+  const Term *own = &s->term[term];
+  Value args[3] = {so_far, now_of(x, own->own[0])};
   uint32_t n = 2;
   if (s->last->code == OP_MMA) {
-    args[0] = args[1], args[1] = now_of(x, s->own[1]), args[2] = so_far;
+    args[0] = args[1], args[1] = now_of(x, own->own[1]), args[2] = so_far;
     n = 3;
   }
   return ir_op(b, s->last->code, args, n, s->last->attrs, s->last->nattrs, &t,
@@ -390,6 +427,7 @@ static Value added_up(Reroll *x, Builder *b, const Sum *s, Value so_far) {
 static void fill(Reroll *x, Region *body) {
   Builder b = {.fn = x->f, .region = body, .span = body->parent->span};
   Value out[MAX_SUMS];
+  for (uint32_t i = 0; i < x->nsums; i++) out[i] = body->params.at[1 + i];
   for (uint32_t i = 0; i < x->nodes.n; i++) {
     Node *n = &x->nodes.at[i];
     if (n->kind == COMMON) n->now = n->v[0];
@@ -403,8 +441,9 @@ static void fill(Reroll *x, Region *body) {
         n->now = made(x, &b, n);
     }
     for (uint32_t i = 0; i < x->nsums; i++)
-      if (x->sum[i].last == op)
-        out[i] = added_up(x, &b, &x->sum[i], body->params.at[1 + i]);
+      for (uint32_t k = 0; k < x->sum[i].terms; k++)
+        if (x->sum[i].term[k].part[x->turns - 1] == op->res[0])
+          out[i] = added_up(x, &b, &x->sum[i], k, out[i]);
   }
   ir_yield(&b, out, x->nsums);
 }
@@ -447,7 +486,7 @@ static void function(Ctx *cx, Func *f) {
   if (!x.nsums || !place_sums(&x)) return;
   Op *at = loop_place(&x);
   if (!at) return;
-  ctx_remark(cx, "%s: %u sums of %u terms are a loop", f->name, x.nsums,
+  ctx_remark(cx, "%s: %u sums of %u turns are a loop", f->name, x.nsums,
              x.turns);
   roll(&x, at);
 }
