@@ -10,18 +10,20 @@
 // same vectors and masks. These are in shared memory, or made of coordinates by
 // few instructions: kept from one product to the next they take more registers
 // than a thread has. So behind each product what is made of reads of shared
-// tiles and of coordinates, element by element, is made once more. Numbers tell
-// coordinates apart, so that none are merged. Operands of 16 bits that many
-// products need wait in shared memory too. Where more lives at once than a
-// thread has registers. Level frag; sm_90a, programs without steps whose tasks
-// have no loop. Needs: lower_gpu; runs before async_mma. Tests:
-// test/passes/reread.
+// tiles and of coordinates, element by element, is made once more; of any
+// functions where a loop is between. Numbers tell coordinates apart, so that
+// none are merged. Operands of 16 bits that many products need wait in shared
+// memory too. Where more lives at once than a thread has registers. Level frag;
+// sm_90a, programs without steps whose tasks have no loop. Needs: lower_gpu;
+// runs before async_mma. Tests: test/passes/reread.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
 #include "passes/support/loops.h"
 #include "passes/pass.h"
+
+#include <string.h>
 
 enum { MAX_DEPTH = 24 };
 
@@ -143,6 +145,54 @@ static void region(Reread *r, Region *body) {
   }
 }
 
+// ---------------------------------------------------------------- loops
+// Is v made element by element of what is read or counted?
+static bool is_made_of_reads(const Reread *r, Value v, uint32_t depth) {
+  const Op *op = ir_def(r->f, v);
+  if (r->again[v] || ir_type(r->f, v)->kind == TK_ELEM) return true;
+  if (!op || op->nres != 1 || !depth) return false;
+  bool plain = op->code == OP_BCAST || op->code == OP_SPLAT;
+  if (!plain && !(op_info(op->code)->flags & OPF_ELEM)) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!is_made_of_reads(r, op->args[i], depth - 1)) return false;
+  return true;
+}
+
+static void let_again(Reread *r, Value v) {
+  const Op *op = ir_def(r->f, v);
+  if (r->again[v] || ir_type(r->f, v)->kind == TK_ELEM) return;
+  r->again[v] = true;
+  for (uint32_t i = 0; i < op->nargs; i++) let_again(r, op->args[i]);
+}
+
+// Tiles that wait through a loop that does without them are made behind it.
+static void made_behind(Reread *r, Op *loop) {
+  for (Op *op = loop->parent->first; op != loop; op = op->next) {
+    Value v = op->nres == 1 ? op->res[0] : 0;
+    if (!v || v >= r->n || r->again[v] || ir_mentions(loop, v)) continue;
+    const Type *t = ir_type(r->f, v);
+    Op *use = ir_first_use(loop->next, v);
+    if (!use || t->kind != TK_FRAG || t->slice != SLICE_NONE ||
+        !is_made_of_reads(r, v, MAX_DEPTH))
+      continue;
+    bool *kept = r->again;
+    r->again = NEWN(r->arena, bool, r->n);
+    memcpy(r->again, kept, r->n * sizeof *kept);
+    let_again(r, v);
+    ir_replace_from(use, v, copied(r, use, v));
+    forget(r);
+    r->number++;
+    r->again = kept;
+  }
+}
+
+static void behind_loops(Reread *r, Region *body) {
+  for (Op *op = body->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) behind_loops(r, op->regions[i]);
+    if (op->code == OP_FOR && op->nres) made_behind(r, op);
+  }
+}
+
 // ---------------------------------------------------------------- operands
 static bool is_operand(const Func *f, const Op *op) {
   if (op->code != OP_CAST || op->nres != 1) return false;
@@ -151,13 +201,23 @@ static bool is_operand(const Func *f, const Op *op) {
          !t->partial && dtype_size(t->dtype) == 2;
 }
 
+// Does op need v, or v with more bits?
+static bool needs(const Func *f, const Op *op, Value v) {
+  if (ir_mentions(op, v)) return true;
+  for (const Op *cast = ir_def(f, v)->next; cast; cast = cast->next)
+    if (cast->code == OP_CAST && cast->args[0] == v && cast != op &&
+        ir_mentions(op, cast->res[0]))
+      return true;
+  return false;
+}
+
 // Is v needed behind as many products?
-static bool is_kept_long(const Op *op, Value v) {
+static bool is_kept_long(const Func *f, const Op *op, Value v) {
   uint32_t products = 0;
   while ((op = op->next)) {
     products += is_product(op);
-    if (op->code == OP_FOR && ir_mentions(op, v)) return true;
-    if (products >= COST_REREAD_PRODUCTS && ir_mentions(op, v)) return true;
+    if (op->code != OP_FOR && products < COST_REREAD_PRODUCTS) continue;
+    if (needs(f, op, v)) return true;
   }
   return false;
 }
@@ -169,7 +229,7 @@ static void stow_operands(Func *f, Region *r, const bool *again) {
     for (uint32_t i = 0; i < op->nregions; i++)
       stow_operands(f, op->regions[i], again);
     if (!is_operand(f, op) || again[op->res[0]] ||
-        !is_kept_long(op, op->res[0]))
+        !is_kept_long(f, op, op->res[0]))
       continue;
     const Type t = *ir_type(f, op->res[0]);
     const Type s = lower_smem_type(t.dtype, t.ext[0], t.ext[1]);
@@ -182,7 +242,8 @@ static void stow_operands(Func *f, Region *r, const bool *again) {
 
 // ---------------------------------------------------------------- sums
 static bool is_sum(const Func *f, const Op *op) {
-  if (op->code != OP_ADD && op->code != OP_SUB && op->code != OP_SELECT)
+  if (op->code != OP_ADD && op->code != OP_SUB && op->code != OP_SELECT &&
+      op->code != OP_FMA)
     return false;
   const Type *t = ir_type(f, op->res[0]);
   return t->kind == TK_FRAG && t->slice == SLICE_NONE;
@@ -251,6 +312,48 @@ static void sums_early(Reread *r, Region *body) {
   }
 }
 
+// ---------------------------------------------------------------- fma
+// The factors that op, a term of a sum, is the product of and that nothing else
+// needs.
+static Op *product_of(const Func *f, const Op *sum, Value v) {
+  Op *op = ir_def(f, v);
+  if (!op || op->code != OP_MUL || op->parent != sum->parent) return NULL;
+  const Op *use = ir_first_use(op->next, v);
+  bool only =
+      use == sum && !ir_first_use(sum->next, v) && sum->args[0] != sum->args[1];
+  return only ? op : NULL;
+}
+
+// The place of a sum: where its product is, if the other term is there.
+static Op *place_of(const Func *f, Op *mul, Op *sum, Value other) {
+  const Op *def = ir_def(f, other);
+  for (const Op *op = mul; def && op != sum; op = op->next)
+    if (op == def) return sum;
+  return mul;
+}
+
+// A product that is only added takes no registers of its own.
+static void add_products(Func *f, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) add_products(f, op->regions[i]);
+    if (op->code != OP_ADD || ir_type(f, op->res[0])->dtype != DT_F32 ||
+        ir_type(f, op->res[0])->kind != TK_FRAG)
+      continue;
+    Op *first = product_of(f, op, op->args[0]);
+    Op *mul = first ? first : product_of(f, op, op->args[1]);
+    if (!mul) continue;
+    Value args[3] = {mul->args[0], mul->args[1], op->args[first ? 1 : 0]};
+    const Type t = *ir_type(f, op->res[0]);
+    Builder b = {.fn = f, .region = r, .span = op->span};
+    b.before = place_of(f, mul, op, args[2]);
+    Op *made = ir_op(&b, OP_FMA, args, 3, NULL, 0, &t, 1, 0);
+    ir_replace_from(op->next, op->res[0], made->res[0]);
+    ir_erase(op);
+    ir_erase(mul);
+  }
+}
+
 // ---------------------------------------------------------------- all
 typedef struct Loops {
   const Func *f;
@@ -289,7 +392,10 @@ bool pass_reread(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (!is_crowded(f, &cx->scratch)) continue;
+    add_products(f, f->body);
     Reread r = known(f, &cx->scratch);
+    behind_loops(&r, f->body);
+    r = known(f, &cx->scratch);
     stow_operands(f, f->body, r.again);
     r = known(f, &cx->scratch);
     sums_early(&r, f->body);

@@ -465,13 +465,20 @@ static bool has_op(const Region *r, OpCode c) {
   return false;
 }
 
+static bool has_streams(const Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].streams) return true;
+  return false;
+}
+
 // Steps of a recurrence wait for each other, and so do those of few rows. Two
 // CTAs on a multiprocessor fill each other's gaps, where a state or sums leave
 // room.
 static bool can_share(const Rings *w) {
   bool steps = ir_has_steps(w->f),
        once = ir_attr_i(w->f->body->first, AT_ONCE, 0);
-  int64_t most = steps ? COST_SHARED_CARRIED : COST_SHARED_ROWS;
+  bool chunks = steps && has_streams(w);
+  int64_t most = chunks ? COST_SHARED_CARRIED : COST_SHARED_ROWS;
   return w->groups == 1 && (steps || once) && !has_op(w->f->body, OP_FSCAN) &&
          hop_rings_carried(w->f, w->f->body) <= most;
 }
