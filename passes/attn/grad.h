@@ -166,9 +166,10 @@ typedef struct GradKernel {
 typedef struct GradView {
   uint32_t axis, chunk, local;
   int64_t steps;
-  uint32_t rank;  // stores are in this order
-  Gid first;      // made before it, of what it adds to; or 0
-  bool alone;     // nothing else is stored by its kernel
+  uint32_t rank;   // stores are in this order
+  Gid first;       // made before it, of what it adds to; or 0
+  bool alone;      // nothing else is stored by its kernel
+  uint64_t apart;  // vectors' axes that its kernel does without
 } GradView;
 
 // A node that kernels read from a tensor.

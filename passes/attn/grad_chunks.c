@@ -539,7 +539,8 @@ static void put_vectors(Chunks *c) {
 
 static uint32_t local_of(const Chunks *c, ChunkRank r) {
   if (r == OF_DECAY) return c->at;
-  return r == OF_READ || c->rows ? c->use : c->write;
+  bool use = r == OF_READ || (r == OF_WRITTEN && c->rows);
+  return use ? c->use : c->write;
 }
 
 void grad_chunk_give(Chunks *c, Gid x, ChunkMade v) {
@@ -551,9 +552,14 @@ void grad_chunk_give(Chunks *c, Gid x, ChunkMade v) {
                    .axes = grad_at(g, v.v)->axes,
                    .attr = 1 + g->views.n,
                    .n = 1};
-  GradView view = {c->w->axis,         c->chunk, local,
-                   COST_GRAD_CHUNK,    v.rank,   v.first,
-                   c->apart || v.alone};
+  GradView view = {.axis = c->w->axis,
+                   .chunk = c->chunk,
+                   .local = local,
+                   .steps = COST_GRAD_CHUNK,
+                   .rank = v.rank,
+                   .first = v.first,
+                   .alone = c->apart || v.alone,
+                   .apart = c->rows && !v.alone ? c->w->col : 0};
   vec_push(g->arena, &g->views, view);
   Gid y = grad_put(g, made, &v.v);
   Gid t = grad_index(g, c->w->axis), size = grad_int(g, COST_GRAD_CHUNK);

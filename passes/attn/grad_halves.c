@@ -27,8 +27,9 @@
 // cotangent at the chunk's borders are one more level, of which the whole chunk
 // is both halves. All sums along steps are products with matrices of ones.
 //
-// All tiles of a level are along two axes of steps only, `use` and `write`,
-// and are the same along both: code has each once.
+// All tiles of a level are along two axes of steps only, `use` and `write`.
+// What reads and writes get is of one tile, as it is and turned round, and
+// factors are the same along both axes: code has each once.
 #include "passes/attn/grad_chunks.h"
 #include "passes/support/cost.h"
 
@@ -167,9 +168,12 @@ static bool is_early(const Halves *x, uint32_t i) {
   return grad_chunk_early(x->c, i);
 }
 
-// Along the rows: what is read by, or written.
+// Along the rows: what is read by, or written. As an operand, as it is scaled
+// for each level anew.
 static Scaled own_vector(const Halves *x, uint32_t item, uint32_t local) {
-  return grad_chunk_vector(x->c, x->c->w->item[item].x, local, false);
+  Scaled s = grad_chunk_vector(x->c, x->c->w->item[item].x, local, false);
+  s.v = grad_chunk_narrowed(x->g, s.v);
+  return s;
 }
 
 static Scaled cotangent(const Halves *x, uint32_t i, uint32_t local) {
@@ -186,17 +190,24 @@ static Gid tile(const Halves *x, Scaled v, Scaled w, uint64_t over) {
   return grad_chunk_product(x->g, grad_chunk_product(x->g, p, v.f), w.f);
 }
 
-// v E, as an operand.
+// f v E, as an operand.
 static Gid scaled(const Halves *x, Scaled v, uint32_t local, Half h,
                   bool early) {
   Gid e = level(x->c, local, h, early);
   e = grad_2(x->g, OP_MUL, grad_chunk_as(x->g, DT_F32, v.v), e);
-  return grad_chunk_narrowed(x->g, e);
+  return grad_chunk_narrowed(x->g, grad_chunk_product(x->g, e, v.f));
 }
 
-static Gid over_write(const Halves *x, Gid v, Gid tile) {
-  return grad_sum_all(x->g, grad_2(x->g, OP_MUL, v, tile),
-                      grad_bit(x->c->write));
+// What needs the columns is made by a kernel in front: levels are of rows and
+// steps only.
+static Gid made_before(const Halves *x, Gid v, const char *name) {
+  GradNode made = {.code = GRAD_MADE,
+                   .dtype = DT_F32,
+                   .axes = grad_at(x->g, v)->axes,
+                   .attr = GRAD_NARROW,
+                   .hint = name,
+                   .n = 1};
+  return grad_put(x->g, made, &v);
 }
 
 // ---------------------------------------------------------------- a level
@@ -210,35 +221,33 @@ static Gid same_step(const Halves *x) {
   return grad_2(x->g, OP_EQ, grad_chunk_at(c, c->use), write);
 }
 
-// The sum of v, along `write`, by a tile's factors, over the other half: of
-// steps behind the border, or in front of it, for those of `use`; without a
-// half of the same step.
-static Gid other_half(const Halves *x, Scaled v, Gid t, Half h, bool early,
-                      bool front) {
+// y_i . e_k of those that are behind the border and in front of it, or of the
+// same step, as an operand.
+static Gid seen(const Halves *x, Pair p, Half h) {
   const Chunks *c = x->c;
-  t = grad_chunk_product(x->g, t, v.f);
-  if (!h) return over_write(x, v.v, operand(x->g, same_step(x), t));
-  uint32_t behind = front ? c->use : c->write,
-           before = front ? c->write : c->use;
-  t = operand(x->g, is_pair(c, behind, before, h), t);
-  return over_write(x, scaled(x, v, c->write, h, early), t);
+  Scaled e = written(x, p.k, c->write), y = cotangent(x, p.i, c->use);
+  Gid in = h ? is_pair(c, c->use, c->write, h) : same_step(x);
+  return operand(x->g, in, made_before(x, tile(x, y, e, c->w->col), "tile"));
+}
+
+// The sum of v, along `local`, by that tile.
+static Gid sum_of(const Halves *x, Pair p, Scaled v, uint32_t local, Half h) {
+  Grad *g = x->g;
+  Gid t = seen(x, p, h), y = v.v;
+  if (h) y = scaled(x, v, local, h, is_early(x, p.i));
+  else if (v.f) t = grad_chunk_narrowed(g, grad_2(g, OP_MUL, t, v.f));
+  return grad_sum_all(g, grad_2(g, OP_MUL, y, t), grad_bit(local));
 }
 
 // What of write k of some steps reads i of others get; of the same step.
 static Gid to_read(const Halves *x, Pair p, Half h) {
-  const Chunks *c = x->c;
-  Scaled b = own_vector(x, p.k, c->write);
-  Scaled e = written(x, p.k, c->write), y = cotangent(x, p.i, c->use);
-  Gid t = tile(x, y, e, c->w->col);
-  return other_half(x, b, t, h, is_early(x, p.i), true);
+  uint32_t write = x->c->write;
+  return sum_of(x, p, own_vector(x, p.k, write), write, h);
 }
 
 static Gid to_write(const Halves *x, Pair p, Half h) {
-  const Chunks *c = x->c;
-  Scaled v = own_vector(x, p.i, c->write);
-  Scaled y = cotangent(x, p.i, c->write), e = written(x, p.k, c->use);
-  Gid t = tile(x, e, y, c->w->col);
-  return other_half(x, v, t, h, is_early(x, p.i), false);
+  uint32_t use = x->c->use;
+  return sum_of(x, p, own_vector(x, p.i, use), use, h);
 }
 
 static bool reads(const Halves *x, uint32_t i) {
@@ -264,10 +273,10 @@ static Gid add_to(Halves *x, Gid *sum, Gid v) {
   return v;
 }
 
-// What crosses decays, times the ones.
-static void add_flows(Halves *x, Gid flow, Gid in) {
+// What crosses decays, along `local`, times the ones.
+static void add_flows(Halves *x, Gid flow, Gid in, uint32_t local) {
   if (!flow || !x->gates) return;
-  Gid v = grad_chunk_dot(x->c, flow, count(x->g, in), grad_bit(x->c->use));
+  Gid v = grad_chunk_dot(x->c, flow, count(x->g, in), grad_bit(local));
   add_to(x, &x->phi, v);
 }
 
@@ -289,9 +298,9 @@ static void add_reads(Halves *x, Half h, bool early, Gid *flows) {
     for (uint32_t k = 0; k < c->w->n; k++)
       if (writes(x, k)) v = grad_chunk_plus(g, v, to_read(x, (Pair){i, k}, h));
     if (!v) continue;
-    v = grad_2(g, OP_MUL, v, level(c, c->use, h, early));
-    add_to(x, &x->dx[i], v);
-    *flows = grad_chunk_plus(g, *flows, flow(x, own_vector(x, i, c->use), v));
+    Gid q = scaled(x, own_vector(x, i, c->use), c->use, h, early);
+    *flows = grad_chunk_plus(g, *flows, flow(x, (Scaled){q, 0}, v));
+    add_to(x, &x->dx[i], grad_2(g, OP_MUL, v, level(c, c->use, h, early)));
   }
 }
 
@@ -304,9 +313,9 @@ static void add_writes(Halves *x, Half h, bool early, Gid *flows) {
     for (uint32_t i = 0; i < c->w->n; i++)
       if (reads(x, i)) v = grad_chunk_plus(g, v, to_write(x, (Pair){i, k}, h));
     if (!v) continue;
-    v = grad_2(g, OP_MUL, v, level(c, c->use, h, early));
-    add_to(x, &x->db[k], v);
-    *flows = grad_chunk_plus(g, *flows, flow(x, own_vector(x, k, c->use), v));
+    Gid b = scaled(x, own_vector(x, k, c->write), c->write, h, early);
+    *flows = grad_chunk_plus(g, *flows, flow(x, (Scaled){b, 0}, v));
+    add_to(x, &x->db[k], grad_2(g, OP_MUL, v, level(c, c->write, h, early)));
   }
 }
 
@@ -317,14 +326,16 @@ static bool has_reads(const Halves *x, bool early) {
 }
 
 static void add_level(Halves *x, Half h) {
+  const Chunks *c = x->c;
   bool first = !has_reads(x, false);
   for (int k = 0; k < 2; k++) {
     bool early = k ? !first : first;
-    Gid flows = 0;
+    Gid read = 0, written = 0;
     if (!has_reads(x, early)) continue;
-    add_reads(x, h, early, &flows);
-    if (!k) add_writes(x, h, early, &flows);
-    add_flows(x, flows, crossed(x->c, x->c->use, h, early));
+    add_reads(x, h, early, &read);
+    add_flows(x, read, crossed(c, c->use, h, early), c->use);
+    if (!k) add_writes(x, h, early, &written);
+    add_flows(x, written, crossed(c, c->write, h, early), c->write);
   }
 }
 
@@ -333,22 +344,23 @@ static void add_state(Halves *x, uint32_t i) {
   const Chunks *c = x->c;
   Scaled y = cotangent(x, i, c->use);
   Gid v = grad_chunk_dot(c, y.v, c->state, c->w->col);
-  v = grad_chunk_product(x->g, v, y.f);
+  v = made_before(x, grad_chunk_product(x->g, v, y.f), "read");
   v = grad_2(x->g, OP_MUL, v, grad_halves_upto(c, c->use, is_early(x, i)));
   add_to(x, &x->dx[i], v);
   Gid crossed = is_crossed(c, c->use, is_early(x, i));
-  add_flows(x, flow(x, own_vector(x, i, c->use), v), crossed);
+  add_flows(x, flow(x, own_vector(x, i, c->use), v), crossed, c->use);
 }
 
 static void add_cotangent(Halves *x, uint32_t k) {
   const Chunks *c = x->c;
-  Scaled e = written(x, k, c->use);
+  uint32_t write = c->write;
+  Scaled e = written(x, k, write);
   Gid v = grad_chunk_dot(c, e.v, c->cotangent, c->w->col);
-  v = grad_chunk_product(x->g, v, e.f);
-  v = grad_2(x->g, OP_MUL, v, grad_halves_behind(c, c->use));
+  v = made_before(x, grad_chunk_product(x->g, v, e.f), "write");
+  v = grad_2(x->g, OP_MUL, v, grad_halves_behind(c, write));
   add_to(x, &x->db[k], v);
-  Gid before = grad_chunk_before(c, c->use, c->at);
-  add_flows(x, flow(x, own_vector(x, k, c->use), v), before);
+  Gid before = grad_chunk_before(c, write, c->at);
+  add_flows(x, flow(x, own_vector(x, k, write), v), before, write);
 }
 
 // What flows through the whole chunk, and what its borders give.
@@ -357,6 +369,7 @@ static void add_borders(Halves *x) {
   const Chunks *c = x->c;
   Gid both = grad_2(g, OP_MUL, c->state, c->cotangent);
   both = grad_sum_all(g, both, c->w->col);
+  both = grad_made(g, both, grad_at(g, both)->axes, "both");
   Gid all = grad_sum_all(g, grad_chunk_decay(c, c->at), grad_bit(c->at));
   if (x->gates) x->phi = grad_2(g, OP_MUL, both, grad_1(g, OP_EXP2, all));
   make(x, x->phi);
@@ -384,9 +397,10 @@ static Gid paths(const Halves *x, Pair p) {
   }
   if (p.k < p.i) {
     Gid same = grad_chunk_dot(c, b.v, q.v, c->w->row);
+    same = grad_chunk_product(g, grad_chunk_product(g, same, q.f), b.f);
     all = grad_chunk_plus(g, all, grad_or_0(g, same_step(x), same));
   }
-  return grad_chunk_product(g, grad_chunk_product(g, all, q.f), b.f);
+  return all;
 }
 
 // Of the cotangent behind the chunk, by what the walk of the states writes.

@@ -97,13 +97,18 @@ DType grad_kept(const Grad *g, Gid x) {
   return grad_at(g, x)->dtype == DT_F64 ? DT_F64 : DT_F32;
 }
 
+// Along rows or columns, or the steps of a chunk twice.
+static bool is_vector(const Grad *g, uint64_t axes) {
+  uint64_t steps = axes & g->local;
+  return (axes & grad_role(g, AX_VEC) & ~g->local) || (steps & (steps - 1));
+}
+
 // Vectors that recurrences make are multiplied as the program's vectors are, in
 // its type: bf16, which has an f32's exponents.
 static DType made_type(const Grad *g, Gid x) {
   const GradNode *n = grad_at(g, x);
   if (n->code == GRAD_MADE && n->attr)
-    return n->axes & grad_role(g, AX_VEC) & ~g->local ? DT_BF16
-                                                      : grad_kept(g, x);
+    return is_vector(g, n->axes) ? DT_BF16 : grad_kept(g, x);
   if (n->code != GRAD_RESULT || !(n->axes & grad_role(g, AX_VEC)))
     return grad_kept(g, x);
   const GradWalk *w = &g->walks.at[grad_at(g, n->arg[0])->attr];
@@ -335,6 +340,41 @@ static Gid side_of(Grad *g, Gid cond, const GradNode *select, uint32_t side) {
   return cond ? grad_2(g, OP_AND, cond, c) : c;
 }
 
+// The axis of the program's steps that x, a sum on a GPU, is over; UINT32_MAX:
+// none. Few tasks would have all of them.
+static uint32_t steps_of(const Grad *g, const GradNode *x) {
+  for (uint32_t i = 0; i < g->walks.n && is_gpu(g); i++) {
+    uint32_t axis = g->walks.at[i].axis;
+    if ((x->over & grad_bit(axis)) && g->axes.at[axis].of != UINT32_MAX)
+      return axis;
+  }
+  return UINT32_MAX;
+}
+
+// x, a sum over steps, as one of blocks of them, which a kernel makes.
+static Gid sum_of_blocks(Plan *p, const GradStore *s, const GradNode *x,
+                         uint32_t steps) {
+  Grad *g = p->g;
+  DimTab *d = &g->m->dims;
+  Dim extent = g->axes.at[steps].axis.extent;
+  Dim size = dim_const(d, COST_GRAD_CHUNK);
+  uint32_t block =
+      grad_axis(g, "block", AX_PAR, dim_ceildiv(d, extent, COST_GRAD_CHUNK));
+  uint32_t in = grad_axis(g, "in", AX_VEC, size);
+  Gid many = grad_int(g, COST_GRAD_CHUNK), end = grad_dim(g, extent);
+  Gid at = grad_2(g, OP_MUL, grad_index(g, block), many);
+  at = grad_2(g, OP_ADD, at, grad_index(g, in));
+  Gid is_step = grad_2(g, OP_LT, at, end);
+  if (g->domain[steps])
+    is_step =
+        grad_2(g, OP_AND, is_step, grad_moved(g, g->domain[steps], steps, at));
+  Gid part = grad_or_0(g, is_step, grad_moved(g, x->arg[0], steps, at));
+  part = grad_sum_all(g, part, grad_bit(in));
+  Gid sum = store_part(p, s, part, grad_at(g, part)->axes);
+  uint64_t over = (x->over & ~grad_bit(steps)) | grad_bit(block);
+  return grad_sum(g, sum, over, x->points | grad_bit(block));
+}
+
 // The kernel of the part that is a sum over keys and rows; v in two steps. Or v
 // is a part.
 static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
@@ -350,6 +390,9 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
     if (cond) v = grad_path(g, cond, v, grad_num(g, 0));
     return store_part(p, s, v, grad_at(g, v)->axes);
   }
+  uint32_t steps = steps_of(g, &n);
+  if (!to && steps != UINT32_MAX && !cond)
+    return sum_of_blocks(p, s, &n, steps);
   if (!to) return v;
   Gid part = grad_sum(g, n.arg[0], n.over & ~to, n.points);
   if (cond) part = grad_path(g, cond, part, grad_num(g, 0));
@@ -461,17 +504,22 @@ static bool loads(const Plan *p, Gid x, uint32_t tensor) {
   return false;
 }
 
-// Does s read the tensor? A row that it makes is no read.
-static bool reads(const Plan *p, const GradStore *s, uint32_t tensor) {
+// Is the tensor in what s is made of? A row that it makes is no read.
+static bool is_loaded(const Plan *p, const GradStore *s, uint32_t tensor) {
   const GradNode *n = grad_at(p->g, s->v);
   const GradRead *r = read_of(p->g, s->v);
-  if (p->g->tensors.at[tensor].from != GF_MADE) return false;
-  if (s->outer && s->tensor == tensor) return true;
   memset(p->seen, 0, p->n * sizeof *p->seen);
   if (!r || r->tensor != s->tensor) return loads(p, s->v, tensor);
   for (uint32_t i = 0; i < n->n; i++)
     if (loads(p, n->arg[i], tensor)) return true;
   return false;
+}
+
+// Does s read the tensor, which a kernel makes?
+static bool reads(const Plan *p, const GradStore *s, uint32_t tensor) {
+  if (p->g->tensors.at[tensor].from != GF_MADE) return false;
+  if (s->outer && s->tensor == tensor) return true;
+  return is_loaded(p, s, tensor);
 }
 
 static bool reads_from(const Plan *p, const GradStore *s, const GradKernel *k) {
@@ -494,6 +542,20 @@ static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k,
   return false;
 }
 
+// What is made of a chunk's steps is made by a kernel that has some of its
+// vectors in shared memory anyway.
+static bool has_tiles(const Plan *p, const GradStore *s, const GradKernel *k) {
+  const Grad *g = p->g;
+  if (!(grad_at(g, s->v)->axes & g->local) || !is_gpu(g)) return true;
+  for (uint32_t t = 0; t < g->tensors.n; t++) {
+    if (g->tensors.at[t].type.n < 2) continue;
+    if (!is_loaded(p, s, t)) continue;
+    for (uint32_t i = 0; i < k->n; i++)
+      if (is_loaded(p, &k->store[i], t)) return true;
+  }
+  return false;
+}
+
 // The axes that the kernel of s has outside.
 static uint64_t outer_of(const Plan *p, const GradStore *s) {
   return s->outer ? s->outer : grad_store_axes(p->g, s) & ~p->vecs;
@@ -511,7 +573,7 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows,
     GradKernel *k = &g->kernel[i];
     bool alike = k->rows == rows || (inner && k->inner == inner);
     if (k->outer != outer || !alike || k->n == MAX_GRADS) continue;
-    if (k->walk || k->alone || s->alone) continue;
+    if (k->walk || k->alone || s->alone || !has_tiles(p, s, k)) continue;
     uint64_t seen = 0;
     if (k->sums && k->sums + sums > COST_GRAD_SUMS) continue;
     if (is_behind(p, s, k, &seen)) continue;

@@ -6,7 +6,8 @@
 //
 // So nothing of a vector's size lies in memory in between. What is made along
 // other steps of a chunk (a write's, beside a read's) is moved there: products
-// are the same then, and are made once.
+// are the same then, and are made once. What a step sums of vectors that such
+// kernels do without is made before.
 #include "passes/attn/grad.h"
 
 // What is loaded of x's tensor, of the view; or NULL.
@@ -83,6 +84,47 @@ static Gid by_chunk(ByChunk *c, Gid x) {
   return y;
 }
 
+// ---------------------------------------------------------------- sums
+// A step's sum over the columns, where chunks' kernels do without these, is
+// made before.
+typedef struct ByColumns {
+  Grad *g;
+  uint64_t columns, vecs;
+  Map done;
+} ByColumns;
+
+static bool is_step_sum(const ByColumns *c, const GradNode *n) {
+  return n->code == OP_REDUCE && (n->over & c->columns) &&
+         !(n->over & ~c->vecs) && !(n->axes & c->vecs);
+}
+
+static Gid sums_made(ByColumns *c, Gid x) {
+  Grad *g = c->g;
+  const GradNode n = *grad_at(g, x);
+  uint64_t known;
+  if (map_get(&c->done, x, &known)) return (Gid)known;
+  Gid y = x;
+  bool same = true;
+  Gid *args = NEWN(g->arena, Gid, n.n + 1);
+  if (is_step_sum(c, &n)) y = grad_made(g, x, n.axes, "step");
+  else if (n.code != GRAD_MADE && n.code != GRAD_RESULT)
+    for (uint32_t i = 0; i < n.n; i++) {
+      args[i] = sums_made(c, n.arg[i]);
+      same &= args[i] == n.arg[i];
+    }
+  if (!same) y = grad_put(g, n, args);
+  map_put(&c->done, x, y);
+  return y;
+}
+
+static void make_sums(Grad *g) {
+  ByColumns c = {.g = g, .vecs = grad_role(g, AX_VEC), .done.arena = g->arena};
+  for (uint32_t i = 0; i < g->views.n; i++) c.columns |= g->views.at[i].apart;
+  for (uint32_t i = 0; i < g->grads.n && c.columns; i++)
+    g->grads.at[i].v = sums_made(&c, g->grads.at[i].v);
+}
+
+// ---------------------------------------------------------------- stores
 static bool is_alone(const Grad *g, const GradStore *s) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < g->grads.n; i++)
@@ -124,5 +166,6 @@ static void store_chunks(Grad *g, GradStore *s) {
 }
 
 void grad_store_chunks(Grad *g) {
+  make_sums(g);
   for (uint32_t i = 0; i < g->grads.n; i++) store_chunks(g, &g->grads.at[i]);
 }
