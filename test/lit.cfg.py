@@ -48,9 +48,11 @@ if all(map(shutil.which, ["qemu-aarch64", "aarch64-linux-gnu-gcc"])):
 if all(os.path.isdir(os.path.join("/usr/lib/python3/dist-packages", m))
        for m in ("sphinx", "myst_parser")):
     config.available_features.add("sphinx")
-for program in ["nvim", "emacs", "node", "man", "lintian"]:
+for program in ["nvim", "emacs", "node", "man", "lintian", "chromium"]:
     if shutil.which(program):
         config.available_features.add(program)
+if shutil.which("clang-22") and os.path.exists("/usr/lib/wasm32-wasi/libc.a"):
+    config.available_features.add("wasm")
 ptxas = [os.environ.get("ATTNC_PTXAS"), shutil.which("ptxas"),
          "/usr/local/cuda/bin/ptxas"]
 if any(p and os.access(p, os.X_OK) for p in ptxas):

@@ -12,30 +12,30 @@ static void print_text(Session *s, const Bench *b) {
   printf("%s\n", inputs_title(&b->call));
   printf("  code    %s, %d thread%s, %s, %s in %.0f ms\n", b->target->name,
          b->threads, b->threads == 1 ? "" : "s",
-         scaled(a, (double)b->code_bytes, "B"), b->found ? "found" : "compiled",
-         (double)b->compile_ns / 1e6);
+         drv_scaled(a, (double)b->code_bytes, "B"),
+         b->found ? "found" : "compiled", (double)b->compile_ns / 1e6);
   printf("  time    median %.3f ms, min %.3f ms over %u runs\n", b->mid * 1e3,
          b->best * 1e3, b->runs);
-  printf("  work    %s", scaled(a, b->cost.products, "FLOP in products"));
+  printf("  work    %s", drv_scaled(a, b->cost.products, "FLOP in products"));
   if (b->cost.updates > 0)
-    printf(", %s", scaled(a, b->cost.updates, "FLOP in states"));
-  printf(", %s\n", scaled(a, b->cost.bytes, "B of arrays"));
+    printf(", %s", drv_scaled(a, b->cost.updates, "FLOP in states"));
+  printf(", %s\n", drv_scaled(a, b->cost.bytes, "B of arrays"));
   bool parts = b->cost.touched > b->cost.products;
   if (parts)
     printf("  tiles   %s in touched tiles\n",
-           scaled(a, b->cost.touched, "FLOP"));
-  printf("  speed   %s, %s\n", scaled(a, rate, "FLOP/s"),
-         scaled(a, b->cost.bytes / b->mid, "B/s"));
+           drv_scaled(a, b->cost.touched, "FLOP"));
+  printf("  speed   %s, %s\n", drv_scaled(a, rate, "FLOP/s"),
+         drv_scaled(a, b->cost.bytes / b->mid, "B/s"));
   if (b->peak > 0)
     printf("  peak    %s of %s multiply-adds in registers: %.1f%% reached\n",
-           scaled(a, b->peak, "FLOP/s"), dtype_name(b->cost.product),
+           drv_scaled(a, b->peak, "FLOP/s"), dtype_name(b->cost.product),
            100 * rate / b->peak);
   if (b->peak > 0 && parts)
     printf("          %.1f%% per FLOP of touched tiles\n",
            100 * bench_touched_rate(b) / b->peak);
   if (b->sgemm > 0)
     printf("  sgemm   %s with OpenBLAS: ratio %.2f\n",
-           scaled(a, b->sgemm, "FLOP/s"), rate / b->sgemm);
+           drv_scaled(a, b->sgemm, "FLOP/s"), rate / b->sgemm);
 }
 
 static void print_json(Session *s, const Bench *b) {

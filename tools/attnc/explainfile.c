@@ -11,7 +11,7 @@ static void print_keys(Session *s, const DrvCost *c) {
   for (uint32_t i = 0; i < c->nkeys; i++) {
     const DrvKeys *k = &c->keys[i];
     printf("  keys %-4s %.4g%% of %s visible%s\n", k->axis, 100 * k->visible,
-           scaled(&s->cx.session, k->pairs, "points"),
+           drv_scaled(&s->cx.session, k->pairs, "points"),
            k->exact ? "" : " (sampled)");
   }
 }
@@ -22,8 +22,8 @@ static void print_arrays(Session *s, const DrvCall *c) {
     const DrvArg *a = &c->args[i];
     if (a->scalar) continue;
     printf("%s%s %s", n++ ? ", " : "", a->param->name,
-           scaled(&s->cx.session, (double)a->array.count * dtype_size(a->dtype),
-                  "B"));
+           drv_scaled(&s->cx.session,
+                      (double)a->array.count * dtype_size(a->dtype), "B"));
   }
   printf("\n");
 }
@@ -65,7 +65,7 @@ static void print_workspace(Session *s, const Module *m, const DrvCall *c) {
     if (p->role != PR_SHARED) continue;
     double bytes = workspace_of(s, m, f, p, c);
     printf("%s%s %s", n++ ? ", " : "  workspace ", ir_info(f, p->v)->hint,
-           bytes < 0 ? "unknown" : scaled(&s->cx.session, bytes, "B"));
+           bytes < 0 ? "unknown" : drv_scaled(&s->cx.session, bytes, "B"));
   }
   if (n) printf("\n");
 }
@@ -121,8 +121,8 @@ static void print_bound(Session *s, const Bench *b) {
   double compute = flop / peak, move = b->cost.bytes / memory;
   printf("  machine  %s of %s in registers, %s from memory (measured, %d "
          "threads)\n",
-         scaled(a, peak, "FLOP/s"), dtype_name(b->cost.product),
-         scaled(a, memory, "B/s"), b->threads);
+         drv_scaled(a, peak, "FLOP/s"), dtype_name(b->cost.product),
+         drv_scaled(a, memory, "B/s"), b->threads);
   printf("  bound    %s: at least %.3g ms (%.3g ms of products, %.3g ms of "
          "memory)\n",
          compute > move ? "arithmetic" : "memory", fmax(compute, move) * 1e3,
@@ -131,11 +131,12 @@ static void print_bound(Session *s, const Bench *b) {
 
 static void print_work(Session *s, const DrvCost *c) {
   Arena *a = &s->cx.session;
-  printf("  work     %s", scaled(a, c->products, "FLOP in products"));
-  if (c->updates > 0) printf(", %s", scaled(a, c->updates, "FLOP in states"));
+  printf("  work     %s", drv_scaled(a, c->products, "FLOP in products"));
+  if (c->updates > 0)
+    printf(", %s", drv_scaled(a, c->updates, "FLOP in states"));
   if (c->functions > 0)
-    printf(", %s", scaled(a, c->functions, "exp and the like"));
-  printf("\n  memory   %s, %.3g FLOP per byte\n", scaled(a, c->bytes, "B"),
+    printf(", %s", drv_scaled(a, c->functions, "exp and the like"));
+  printf("\n  memory   %s, %.3g FLOP per byte\n", drv_scaled(a, c->bytes, "B"),
          (c->products + c->updates) / c->bytes);
 }
 
@@ -163,17 +164,17 @@ static void print_workgroup(Session *s, const GpuFacts *g, const DrvKernel *k) {
   Arena *a = &s->cx.session;
   uint32_t simds = g->wave == 64 ? 4 : 2;
   printf("  kernel   %s: %u threads: %s\n", k->symbol, k->threads, k->roles);
-  printf("  LDS      %s%s%s\n", scaled(a, k->shared_bytes, "B"),
+  printf("  LDS      %s%s%s\n", drv_scaled(a, k->shared_bytes, "B"),
          *k->tiles ? ": " : "", k->tiles);
   printf(
       "  device   %u workgroup%s a CU (%.3g waves a SIMD), one for each task; "
       "%s of machine code\n",
       k->per_sm, k->per_sm == 1 ? "" : "s",
       (double)k->per_sm * k->threads / g->wave / simds,
-      scaled(a, (double)k->code_bytes, "B"));
+      drv_scaled(a, (double)k->code_bytes, "B"));
   printf("  lanes    %u registers each, ", k->registers);
   if (k->spill_bytes)
-    printf("%s of scratch memory\n", scaled(a, k->spill_bytes, "B"));
+    printf("%s of scratch memory\n", drv_scaled(a, k->spill_bytes, "B"));
   else printf("no scratch memory\n");
 }
 
@@ -181,19 +182,19 @@ static void print_kernel(Session *s, const DrvKernel *k) {
   Arena *a = &s->cx.session;
   printf("  kernel   %s: %u threads: %s\n", k->symbol, k->threads, k->roles);
   printf("  shared   %s of shared memory%s%s\n",
-         scaled(a, k->shared_bytes, "B"), *k->tiles ? ": " : "", k->tiles);
+         drv_scaled(a, k->shared_bytes, "B"), *k->tiles ? ": " : "", k->tiles);
   printf("  device   %u CTA%s a multiprocessor, %s; %s of PTX, ", k->per_sm,
          k->per_sm == 1 ? "" : "s",
          k->persistent ? "each does many tasks" : "one for each task",
-         scaled(a, (double)k->text_bytes, "B"));
+         drv_scaled(a, (double)k->text_bytes, "B"));
   if (!k->code_bytes) {
     printf("no ptxas: the driver compiles it\n");
     return;
   }
-  printf("%s of machine code\n", scaled(a, (double)k->code_bytes, "B"));
+  printf("%s of machine code\n", drv_scaled(a, (double)k->code_bytes, "B"));
   printf("  ptxas    %u registers a thread at launch, %s spilled%s%s, "
          "%u run%s\n",
-         k->registers, scaled(a, k->spill_bytes, "B"),
+         k->registers, drv_scaled(a, k->spill_bytes, "B"),
          k->serialized ? ", products serialized"
          : k->warning  ? arena_printf(a, ", warning C%u", k->warning)
                        : "",
@@ -220,15 +221,16 @@ static void print_device_bound(Session *s, const Bench *b) {
                                        : "memory";
   printf("  machine  %u %s, %s/s of memory", g->sms,
          g->vendor == VENDOR_AMD ? "compute units" : "multiprocessors",
-         scaled(a, g->bandwidth * 1e9, "B"));
-  if (peak > 0) printf(", %s of 16-bit products", scaled(a, peak, "FLOP/s"));
+         drv_scaled(a, g->bandwidth * 1e9, "B"));
+  if (peak > 0)
+    printf(", %s of 16-bit products", drv_scaled(a, peak, "FLOP/s"));
   printf(", %s (the maker's figures)\n",
-         scaled(a, functions_peak(g), "exp and the like/s"));
+         drv_scaled(a, functions_peak(g), "exp and the like/s"));
   printf("  bound    %s: at least %.3g ms (%.3g ms of products, %.3g ms of exp "
          "and the like, %.3g ms of memory)",
          bound, least * 1e3, compute * 1e3, fn * 1e3, move * 1e3);
   if (least > 0 && flop > 0)
-    printf(", at most %s", scaled(a, flop / least, "FLOP/s"));
+    printf(", at most %s", drv_scaled(a, flop / least, "FLOP/s"));
   printf("\n");
 }
 
@@ -246,11 +248,12 @@ static bool explain_code(Session *s, Bench *b) {
   DrvCode *code = drv_load(&b->call, b->target, &b->opt);
   if (!code) return false;
   printf("  code     %s, %s\n", b->target->name,
-         scaled(&s->cx.session, (double)drv_code_bytes(code), "B of object"));
+         drv_scaled(&s->cx.session, (double)drv_code_bytes(code),
+                    "B of object"));
   const char *left = s->cli->target ? "" : drv_levels_left(&s->cx);
   if (*left) printf("  not      %s\n", left);
   printf("  scratch  %s a thread\n",
-         scaled(&s->cx.session, (double)drv_scratch(&b->call, code), "B"));
+         drv_scaled(&s->cx.session, (double)drv_scratch(&b->call, code), "B"));
   drv_unload(code);
   print_bound(s, b);
   return true;
@@ -350,23 +353,26 @@ static void print_text(Session *s, const Bench *b, const Module *tiles,
 }
 
 // Its bounds are those of print_bound and print_device_bound.
-static Roof roof_of(const Bench *b) {
+static DrvRoof roof_of(const Bench *b) {
   bool gpu = b->target->kind == TARGET_GPU;
   double flop = b->cost.products + b->cost.updates;
-  return (Roof){.peak =
-                    drv_peak(b->target, b->cost.product, gpu ? 1 : b->threads),
-                .memory = gpu ? b->target->gpu.bandwidth * 1e9
-                              : drv_bandwidth(b->threads),
-                .work = flop / b->cost.bytes};
+  return (DrvRoof){.peak = drv_peak(b->target, b->cost.product,
+                                    gpu ? 1 : b->threads),
+                   .memory = gpu ? b->target->gpu.bandwidth * 1e9
+                                 : drv_bandwidth(b->threads),
+                   .work = flop / b->cost.bytes};
 }
 
 static bool draw(Session *s, Bench *b) {
-  DrvMap *maps = NEWN(&s->cx.session, DrvMap, DRV_MAX_KEYS);
-  Buf out = {.arena = &s->cx.session};
+  Arena *a = &s->cx.session;
+  DrvMap *maps = NEWN(a, DrvMap, DRV_MAX_KEYS);
+  Buf out = {.arena = a};
   uint32_t n = drv_maps(&b->call, &b->opt, b->target, maps, DRV_MAX_KEYS);
   if (s->cx.nerrors) return false;
-  Roof roof = roof_of(b);
-  svg_picture(s, b, maps, n, &roof, &out);
+  DrvRoof roof = roof_of(b);
+  const char *title =
+      arena_printf(a, "%s, %s", inputs_title(&b->call), b->target->name);
+  drv_picture(a, title, maps, n, &roof, &out);
   return session_put(s, *s->cli->svg ? s->cli->svg : NULL, &out);
 }
 

@@ -1,20 +1,6 @@
 // Preparing and measuring a program, for bench, tune and explain.
 #include "tools/attnc/report.h"
 
-const char *scaled(Arena *a, double v, const char *unit) {
-  static const char *const prefix[] = {"", "k", "M", "G", "T", "P"};
-  int i = 0;
-  while (v >= 1000 && i < 5) {
-    v /= 1000;
-    i++;
-  }
-  return arena_printf(a,
-                      v < 10    ? "%.2f %s%s"
-                      : v < 100 ? "%.1f %s%s"
-                                : "%.0f %s%s",
-                      v, prefix[i], unit);
-}
-
 double bench_rate(const Bench *b) {
   return b->mid > 0 ? (b->cost.products + b->cost.updates) / b->mid : 0;
 }

@@ -4,6 +4,7 @@
 
 #include "tools/attnc/inputs.h"
 #include "tools/driver/run/cost.h"
+#include "tools/driver/run/picture.h"
 
 #include "runtime/attn.h"
 
@@ -30,20 +31,10 @@ bool bench_prepare(Session *s, Bench *b, const Unit *u, Decl *prog);
 // Compiles with b->opt and measures.
 bool bench_run(Session *s, Bench *b);
 void bench_done(Bench *b);
-// The scaled number and its unit: "12.3 GFLOP".
-const char *scaled(Arena *a, double v, const char *unit);
 // "products", "updates" together, per second
 double bench_rate(const Bench *b);
 // The same where every pair of a touched tile counts.
 double bench_touched_rate(const Bench *b);
-
-// What the machine can, and the program's operations a byte; 0: not known.
-typedef struct Roof {
-  double peak, memory, work;
-} Roof;
-// svg.c: the picture of a call.
-void svg_picture(Session *s, const Bench *b, const DrvMap *maps, uint32_t n,
-                 const Roof *roof, Buf *out);
 
 SessionFn explain_file;
 

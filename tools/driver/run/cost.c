@@ -2,7 +2,6 @@
 // their domain holds: 4 * D * visible pairs for softmax attention.
 #include "tools/driver/run/probe.h"
 
-#include "tools/driver/compile/compile.h"
 #include "tools/driver/run/forms.h"
 #include "tools/plan/plan.h"
 

@@ -3,7 +3,6 @@
 #include "tools/driver/run/forms.h"
 
 #include "frontend/oracle.h"
-#include "tools/driver/compile/compile.h"
 
 // Operations that the interpreter should not be asked for.
 #define TOO_MUCH 2e9

@@ -1,5 +1,4 @@
 // Domains of keys by tiles: skipped, partial, full.
-#include "tools/driver/compile/compile.h"
 #include "tools/driver/run/forms.h"
 #include "tools/driver/run/probe.h"
 

@@ -1,7 +1,6 @@
 // Predicates as programs.
 #include "tools/driver/run/probe.h"
 
-#include "tools/driver/compile/compile.h"
 #include "tools/driver/run/forms.h"
 #include "tools/plan/plan.h"
 

@@ -3,6 +3,7 @@
 //   Q: [B, H], offs: [B + 1]; Q.shape = (2, 4), offs.shape = (3,)
 //   -> B = 2, H = 4
 // Needed before there is code: the dims choose what is compiled.
+#include "frontend/check.h"
 #include "tools/driver/driver.h"
 
 // ---------------------------------------------------------------- evaluating
@@ -201,4 +202,42 @@ bool drv_outputs(DrvCall *c) {
     }
   }
   return true;
+}
+
+// The code finds the dims that it uses in shapes.
+static bool every_dim(const DrvCall *c) {
+  for (uint32_t i = 0; i < c->prog->generics.n; i++) {
+    const Generic *g = &c->prog->generics.at[i];
+    uint32_t sym;
+    if (g->kind == GEN_DTYPE || g->kind == GEN_CONST || !g->sym ||
+        !g->sym->nuses || !dim_find_sym(c->prog->dims, g->name, &sym) ||
+        fe_dim_in_types(c->prog, sym))
+      continue;
+    Diag *d = diag_add(c->cx, DIAG_launch, NOWHERE, c->prog->name,
+                       arena_printf(&c->cx->session,
+                                    "dim '%s' occurs in no type, so that no "
+                                    "argument gives its value",
+                                    g->name));
+    diag_note(c->cx, d, g->span,
+              "make it a scalar: take it out of <..> and add a parameter, "
+              "`%s: i32`",
+              g->name);
+    return false;
+  }
+  return true;
+}
+
+// A scalar must be given unless it has a default.
+bool drv_complete(const DrvCall *c) {
+  for (uint32_t i = 0; i < c->nargs; i++) {
+    const DrvArg *a = &c->args[i];
+    const char *name = a->param->name;
+    bool have = a->scalar ? a->given || a->param->deflt : a->array.data != NULL;
+    if (have || a->out) continue;
+    diag_add(c->cx, DIAG_data_needed, NOWHERE, name,
+             a->scalar ? "--set" : "--in", name,
+             a->scalar ? "0.5" : "FILE.npy");
+    return false;
+  }
+  return every_dim(c);
 }

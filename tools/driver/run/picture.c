@@ -1,8 +1,23 @@
 // A picture of a call: domains of keys by tiles, and where the program lies
 // under the machine's roofs. Colours are those of the pictures in docs.
-#include "tools/attnc/report.h"
+#include "tools/driver/run/picture.h"
 
 #include <math.h>
+#include <string.h>
+
+const char *drv_scaled(Arena *a, double v, const char *unit) {
+  static const char *const prefix[] = {"", "k", "M", "G", "T", "P"};
+  int i = 0;
+  while (v >= 1000 && i < 5) {
+    v /= 1000;
+    i++;
+  }
+  return arena_printf(a,
+                      v < 10    ? "%.2f %s%s"
+                      : v < 100 ? "%.1f %s%s"
+                                : "%.0f %s%s",
+                      v, prefix[i], unit);
+}
 
 enum { WIDTH = 720, SIDE = 320, LEFT = 70, TOP = 30, GAP = 70 };
 
@@ -82,14 +97,14 @@ static void grid(Buf *b, const Axes *v, Arena *a) {
   for (double y = v->lo_y; y <= v->hi_y * 1.01; y *= 10) {
     buf_printf(b, "<path class=\"grid\" d=\"M%d %.5g H%d\"/>\n", LEFT,
                at_y(v, y), WIDTH - 40);
-    text(b, LEFT - 6, at_y(v, y) + 4, "end", scaled(a, y, ""));
+    text(b, LEFT - 6, at_y(v, y) + 4, "end", drv_scaled(a, y, ""));
   }
   text(b, (LEFT + WIDTH - 40) / 2.0, v->top + SIDE + 40, "middle",
        "operations a byte");
   text(b, LEFT, v->top - 8, "start", "FLOP/s");
 }
 
-static void roofline(Buf *b, const Roof *r, Arena *a, double top) {
+static void roofline(Buf *b, const DrvRoof *r, Arena *a, double top) {
   double ridge = r->peak / r->memory, can = fmin(r->peak, r->memory * r->work);
   Axes v = {0.25, 4096, 0, 0, top};
   while (v.hi_x < 4 * fmax(ridge, r->work)) v.hi_x *= 4;
@@ -101,16 +116,17 @@ static void roofline(Buf *b, const Roof *r, Arena *a, double top) {
              at_x(&v, v.lo_x), at_y(&v, r->memory * v.lo_x), at_x(&v, ridge),
              at_y(&v, r->peak), at_x(&v, v.hi_x));
   text(b, at_x(&v, v.hi_x), at_y(&v, r->peak) - 8, "end",
-       scaled(a, r->peak, "FLOP/s"));
+       drv_scaled(a, r->peak, "FLOP/s"));
   text(b, at_x(&v, v.lo_x) + 12, at_y(&v, r->memory * v.lo_x) - 20, "start",
-       scaled(a, r->memory, "B/s"));
+       drv_scaled(a, r->memory, "B/s"));
   buf_printf(b,
              "<path class=\"drop\" d=\"M%.5g %.5g V%.5g\"/>\n"
              "<circle class=\"here\" cx=\"%.5g\" cy=\"%.5g\" r=\"5\"/>\n",
              at_x(&v, r->work), at_y(&v, can), top + SIDE, at_x(&v, r->work),
              at_y(&v, can));
   text(b, at_x(&v, r->work), at_y(&v, can) + 22, "middle",
-       arena_printf(a, "%.3g, at most %s", r->work, scaled(a, can, "FLOP/s")));
+       arena_printf(a, "%.3g, at most %s", r->work,
+                    drv_scaled(a, can, "FLOP/s")));
 }
 
 // ---------------------------------------------------------------- all
@@ -127,9 +143,8 @@ static const char style[] =
     "</style>\n"
     "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
 
-void svg_picture(Session *s, const Bench *bench, const DrvMap *maps, uint32_t n,
-                 const Roof *roof, Buf *out) {
-  Arena *a = &s->cx.session;
+void drv_picture(Arena *a, const char *title, const DrvMap *maps, uint32_t n,
+                 const DrvRoof *roof, Buf *out) {
   bool has_roof = roof->peak > 0 && roof->memory > 0 && roof->work > 0;
   int height = TOP + 20 + (int)(n + has_roof) * (SIDE + GAP);
   double top = TOP + 40;
@@ -137,9 +152,7 @@ void svg_picture(Session *s, const Bench *bench, const DrvMap *maps, uint32_t n,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d "
              "%d\">\n%s",
              WIDTH, height, style);
-  text(out, 20, 24, "start",
-       arena_printf(a, "%s, %s", inputs_title(&bench->call),
-                    bench->target->name));
+  text(out, 20, 24, "start", title);
   for (uint32_t i = 0; i < n; i++, top += SIDE + GAP)
     mask(out, &maps[i], a, top);
   if (has_roof) roofline(out, roof, a, top);
