@@ -37,13 +37,15 @@ static void nv_given(Gpu *n, const Op *op) {
   g->val[op->res[0]] = e_icmp(g, LLVMIntNE, v, gpu_i64(n, 0));
 }
 
-// The counter counts modulo ntasks: after the CTAs' last claims, ntasks in
-// all, it is 0 again.
+// The counter counts modulo the number of tasks: after the CTAs' last claims,
+// as many in all, it is 0 again. Who reads the claim compares it with ntasks,
+// which needs no register.
 static void nv_claim(Gpu *n, const Op *op) {
   Cg *g = n->g;
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc), i32 = gpu_i32t(n);
   n->out->counter = true;
-  V many = LLVMBuildTrunc(g->b, gpu_param(n, n->ntasks_at, i64), i32, "");
+  V all = LLVMBuildTrunc(g->b, gpu_param(n, n->ntasks_at, i64), i32, "");
+  V many = op->nargs ? g->val[op->args[0]] : all;
   V p = gpu_param(n, n->counter_at, i64);
   p = LLVMBuildIntToPtr(g->b, p, LLVMPointerTypeInContext(g->lc, 1), "");
   V limit = e_isub(g, many, gpu_i32(n, 1));
@@ -60,7 +62,11 @@ static void nv_claim(Gpu *n, const Op *op) {
     LLVMAddIncoming(old, in, at, 2);
     old = n->vendor->first_lane(n, old);
   }
-  g->val[op->res[0]] = e_iadd(g, old, n->vendor->ctas(n));
+  V next = e_iadd(g, old, n->vendor->ctas(n));
+  if (op->nargs)
+    next =
+        LLVMBuildSelect(g->b, e_icmp(g, LLVMIntSLT, next, many), next, all, "");
+  g->val[op->res[0]] = next;
 }
 
 static void nv_cta(Gpu *n, const Op *op) {

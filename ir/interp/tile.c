@@ -335,6 +335,12 @@ static void branch(Exec *x, const Op *op) {
   if (!x->in->failed) copy_all(x, op->res, r->last->args, op->nres);
 }
 
+static void planned(Exec *x, const Op *op) {
+  int64_t on = 0;
+  dim_eval(&x->in->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), x->in->dims, &on);
+  define(x, op->res[0])->at[0] = get0(x, op->args[on > 0 ? 1 : 2]);
+}
+
 static void renamed(Exec *x, const Op *op) {
   Tile *to = define(x, op->res[0]);
   const Tile *from = &x->val[op->args[0]];
@@ -393,6 +399,9 @@ static void execute(Exec *x, const Op *op) {
   case OP_ALL_OF: quantify(x, op); return;
   case OP_FOR: loop(x, op); return;
   case OP_IF: branch(x, op); return;
+  case OP_PLANNED:  // other tasks make what nobody reads
+    planned(x, op);
+    return;
   case OP_GROUP_BOUND:
   case OP_GROUP_SELECT:  // one group has all rows
     define(x, op->res[0])->at[0] = get0(x, op->args[0]);

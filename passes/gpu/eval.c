@@ -71,6 +71,19 @@ static Value eval_mine(Place *p, const Op *op) {
   return lower_op(b, OP_GROUP_SELECT, x, op->nargs, t, NULL, 0);
 }
 
+// Which of the two the shape says: all threads have it, so that a producer
+// hands it to them.
+static Value eval_planned(Place *p, const Op *op) {
+  Value x = lower_scalar(p, op->args[1]), y = lower_scalar(p, op->args[2]);
+  if (p->failed) return 0;
+  Builder *b = lower_at(p, lower_depth(p, op->res[0]));
+  Value on = lower_dim(b, (Dim)ir_attr_i(op, AT_DIM, 0));
+  on = ir_2(b, OP_LT, lower_int(b, 0), on);
+  x = lower_cast(b, DT_I32, x);
+  x = lower_select(b, on, x, lower_cast(b, DT_I32, y));
+  return lower_op(b, OP_UNIFORM, &x, 1, type_scalar(DT_I32), NULL, 0);
+}
+
 // ---------------------------------------------------------------- elementwise
 // Narrow types are only stored, selected and cast.
 static DType work_dtype(DType t) {
@@ -194,6 +207,7 @@ static Value eval_side(Place *p, const Op *op, Role r) {
   case OP_DIM: return eval_dim(p, b, op);
   case OP_GIVEN: return eval_given(p, b, op);
   case OP_GROUP_BOUND: return eval_own(p, op);
+  case OP_PLANNED: return eval_planned(p, op);
   case OP_GROUP_SELECT: return eval_mine(p, op);
   case OP_RENAMED: return eval_renamed(p, b, op, full, r);
   case OP_ORIGIN: return lower_origin(p, op);

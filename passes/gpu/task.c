@@ -8,6 +8,12 @@
 // do. The tiles of all sequences are in one row of slots: sequence b begins at
 // slot (cu[b] - cu[0]) // 128 + b, which leaves each enough of them and at most
 // one too many. A binary search in the offsets finds the sequence of a slot.
+//
+//   planned(%plan, ..) {axes = [b, part]}    task_plan(%n)
+//
+// Parts that a phase in front has listed (passes/tile/split_plan.c) are looked
+// up: a task is one of those that a part has. Where it has listed nothing each
+// sequence has all parts.
 #include "passes/gpu/gpu.h"
 
 #include <string.h>
@@ -133,6 +139,74 @@ static void find_sequence(Place *p, Builder *b, const Packed *k, Value slot,
   p->origin[p->lane] = ir_2(b, OP_MUL, row, lower_int(b, tile));
 }
 
+// ---------------------------------------------------------------- plan
+// Parts that a phase in front has planned, if it has tasks.
+typedef struct Planned {
+  Place *p;
+  const Op *op;  // NULL: none
+  Value on;      // bool: it has
+  Value others;  // tasks of each part
+} Planned;
+
+enum { WHICH, PART };  // columns of the plan (passes/tile/split_plan.c)
+
+static void find_planned(void *data, Op *op) {
+  Planned *x = data;
+  if (op->code == OP_PLANNED) x->op = op;
+}
+
+static Value from_plan(const Planned *x, Builder *b, Value row, int column) {
+  Value args[] = {x->p->memo[x->op->args[0]][0], row, lower_int(b, column)};
+  return lower_op(b, OP_GLOAD, args, 3, type_scalar(DT_I32), NULL, 0);
+}
+
+static uint32_t planned_axis(const Planned *x, bool part) {
+  return (uint32_t)ir_attr(x->op, AT_AXES)->list[part];
+}
+
+static bool is_planned(const Planned *x, const GridDim *g) {
+  return x->op &&
+         (g->axis == planned_axis(x, 0) || g->axis == planned_axis(x, 1));
+}
+
+static Value tiles_along(const Place *p, Builder *b, const GridDim *g) {
+  Dim e = p->g->axes.at[g->axis].extent;
+  return lower_dim(b, dim_ceildiv(&p->m->dims, e, g->tile));
+}
+
+// What tasks have in common; how many there are.
+static void count_planned(Planned *x, Builder *b) {
+  Place *p = x->p;
+  Value all = lower_op(b, OP_NTASKS, NULL, 0, type_scalar(DT_I32), NULL, 0);
+  x->others = lower_int(b, 1);
+  for (uint32_t i = 0; i < p->g->grid.n; i++) {
+    const GridDim *g = &p->g->grid.at[i];
+    if (!is_planned(x, g))
+      x->others = ir_2(b, OP_MUL, x->others, tiles_along(p, b, g));
+  }
+  x->others = ir_2(b, OP_MAX, x->others, lower_int(b, 1));
+  Value on = lower_dim(b, (Dim)ir_attr_i(x->op, AT_DIM, 0));
+  x->on = ir_2(b, OP_LT, lower_int(b, 0), on);
+  Value some = from_plan(x, b, lower_int(b, 0), 0);
+  some = ir_3(b, OP_SELECT, x->on, some, all);
+  ir_op(b, OP_TASK_PLAN, &some, 1, NULL, 0, NULL, 0, 0);
+}
+
+// Sequence and part of a task; which of the part's tasks it is.
+static Value find_part(Planned *x, Builder *b, Value task) {
+  Place *p = x->p;
+  uint32_t by = planned_axis(x, 0), axis = planned_axis(x, 1);
+  Value one = lower_int(b, 1), slot = ir_2(b, OP_FLOORDIV, task, x->others);
+  Value row = ir_2(b, OP_ADD, slot, one);
+  Value at = from_plan(x, b, row, WHICH), part = from_plan(x, b, row, PART);
+  Value n = lower_dim(b, p->f->axes.at[axis].extent);
+  at = ir_3(b, OP_SELECT, x->on, at, ir_2(b, OP_FLOORDIV, slot, n));
+  part = ir_3(b, OP_SELECT, x->on, part, ir_2(b, OP_MOD, slot, n));
+  p->origin[by] = uniform(b, at);
+  p->origin[axis] = uniform(b, part);
+  return ir_2(b, OP_SUB, task, ir_2(b, OP_MUL, slot, x->others));
+}
+
 // ---------------------------------------------------------------- grid
 // Slots take the places of the tiled axis and its sequences.
 static void slots_in_grid(Place *p, const Packed *k, int64_t tile) {
@@ -174,14 +248,20 @@ void lower_origins(Place *p, Builder *b) {
   else if (p->part < 0) lower_plan_share(p);
   Value t = lower_op(b, OP_TASK, NULL, 0, type_scalar(DT_I32), NULL, 0);
   Value added[2] = {0};
+  Planned plan = {.p = p};
+  ir_walk(p->f->body, find_planned, &plan);
+  if (packed || p->share.on) plan.op = NULL;
+  if (plan.op) {
+    count_planned(&plan, b);
+    t = find_part(&plan, b, t);
+  }
   for (uint32_t i = p->g->grid.n; i-- > 0;) {
     const GridDim *g = &p->g->grid.at[i];
     Value x = t;
+    if (is_planned(&plan, g)) continue;
     if (i > 0) {
-      Dim e = p->g->axes.at[g->axis].extent;
       bool keys = p->share.on && g->axis == p->share.keys;
-      Value n = keys ? lower_share_count(p, b)
-                     : lower_dim(b, dim_ceildiv(&p->m->dims, e, g->tile));
+      Value n = keys ? lower_share_count(p, b) : tiles_along(p, b, g);
       x = ir_2(b, OP_MOD, t, n);
       t = ir_2(b, OP_FLOORDIV, t, n);
     }

@@ -27,8 +27,9 @@
 // one: a while loop that ends with claim(), if warp_specialize will have a
 // producer to do so; else one CTA does one task, and only the order changes.
 // The order gives a task's head and row: a producer does not find them again by
-// quotients. Not in recurrences: ptxas then spills. Level frag. Needs:
-// lower_gpu. Tests: test/passes/tile_scheduler/.
+// quotients. Not in recurrences: ptxas then spills. Tasks that a phase in front
+// has planned (task_plan) come in its order, and there are as many as it says.
+// Level frag. Needs: lower_gpu. Tests: test/passes/tile_scheduler/.
 #include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
@@ -48,6 +49,9 @@ typedef struct Tasks {
   bool narrow;     // both ends of the keys vary
   const Op *loop;  // over the keys, if narrow
   bool handed;     // tasks are claimed by who hands them to others
+  bool claims;     // one by one
+  const Op *plan;  // task_plan, or NULL
+  Value most;      // its operand, in front of the loop over tasks
 } Tasks;
 
 static Value i32(Tasks *t, int64_t v) {
@@ -84,6 +88,7 @@ static void vary(Tasks *t, const Region *r) {
     if (v) t->task = op->res[0];
     for (uint32_t i = 0; i < op->nargs; i++) v = v || t->varies[op->args[i]];
     t->kinds |= op->code == OP_IF && v;
+    if (op->code == OP_TASK_PLAN) t->plan = op;
     if (op->code == OP_FOR)
       t->uneven = t->uneven || t->varies[op->args[0]] || t->varies[op->args[1]];
     if (op->code == OP_FOR && loop_has_fill(op) && !t->narrow) {
@@ -358,7 +363,7 @@ static Value static_loop(Tasks *t) {
     args[2] = i32(t, 1);
   } else {
     args[0] = num(t, OP_CTA);
-    args[1] = num(t, OP_NTASKS);
+    args[1] = t->most ? t->most : num(t, OP_NTASKS);
     args[2] = num(t, OP_NCTAS);
   }
   Op *loop = ir_op(&t->b, OP_FOR, args, 3, NULL, 0, NULL, 0, 1);
@@ -368,10 +373,50 @@ static Value static_loop(Tasks *t) {
 
 static Value dynamic_loop(Tasks *t) {
   Type i = type_scalar(DT_I32);
-  Value args[] = {num(t, OP_NTASKS), num(t, OP_CTA)};
+  Value all = num(t, OP_NTASKS), first = num(t, OP_CTA);
+  if (t->most)
+    first = ir_3(&t->b, OP_SELECT, two(t, OP_LT, first, t->most), first, all);
+  Value args[] = {all, first};
   Op *loop = ir_op(&t->b, OP_WHILE, args, 2, NULL, 0, &i, 1, 1);
   t->b.region = loop->regions[0];
   return ir_region_param(t->b.region, i, "u");
+}
+
+// v, which no task changes, in front of the loop over them.
+static Value in_front(Tasks *t, ValueMap *m, Value v) {
+  const Op *op = ir_def(t->f, v);
+  if (!op || vmap_get(m, v) != v) return vmap_get(m, v);
+  for (uint32_t i = 0; i < op->nargs; i++) in_front(t, m, op->args[i]);
+  ir_clone(&t->b, t->f, op, m, NULL);
+  return vmap_get(m, v);
+}
+
+// What the phase in front says of all tasks.
+static void take_plan(Tasks *t) {
+  ValueMap m = {.arena = t->f->mod->arena};
+  t->most = in_front(t, &m, t->plan->args[0]);
+}
+
+// Dims that are widened are read as they are in memory: signs of two halves
+// wait in registers otherwise, of which a producer that looks its tasks up has
+// none left.
+static void widen_dims(Func *f, Region *r) {
+  for (Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) widen_dims(f, op->regions[i]);
+    const Op *dim = op->code == OP_CAST ? ir_def(f, op->args[0]) : NULL;
+    Type wide = type_scalar(DT_I64);
+    if (!dim || dim->code != OP_DIM || !type_eq(ir_type(f, op->res[0]), &wide))
+      continue;
+    Builder b = {.fn = f, .region = r, .before = op, .span = op->span};
+    Op *read = ir_op(&b, OP_DIM, NULL, 0, dim->attrs, dim->nattrs, &wide, 1, 0);
+    ir_replace_uses(f, op->res[0], read->res[0]);
+  }
+}
+
+static Value claim(Tasks *t) {
+  Type i = type_scalar(DT_I32);
+  return ir_op(&t->b, OP_CLAIM, &t->most, t->most != 0, NULL, 0, &i, 1, 0)
+      ->res[0];
 }
 
 static void persist(Tasks *t, const Op *launch) {
@@ -384,13 +429,17 @@ static void persist(Tasks *t, const Op *launch) {
   Op *made = ir_op(&t->b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs,
                    NULL, 0, 0);
   ir_set_attr(f, made, attr_s(AT_CTAS, "persistent"));
-  Order o = order(t, old);
-  Value u = t->uneven ? dynamic_loop(t) : static_loop(t);
+  Order o = {.any = true};
+  if (t->plan) take_plan(t);
+  else o = order(t, old);
+  Value u = t->claims ? dynamic_loop(t) : static_loop(t);
   ValueMap map = {.arena = f->mod->arena};
   Nth n = nth(t, &o, u);
   vmap_put(&map, t->task, n.task);
   for (const Op *op = launch->next; op; op = op->next) {
-    if (op->code == OP_TASK || op_info(op->code)->flags & OPF_TERM) continue;
+    if (op->code == OP_TASK || op == t->plan ||
+        op_info(op->code)->flags & OPF_TERM)
+      continue;
     Value known = decoded(t, op, &n);
     if (known) {
       vmap_put(&map, op->res[0], known);
@@ -398,8 +447,9 @@ static void persist(Tasks *t, const Op *launch) {
     }
     ir_clone(&t->b, f, op, &map, NULL);
   }
-  Value next = t->uneven ? num(t, OP_CLAIM) : 0;
-  ir_yield(&t->b, &next, t->uneven);
+  Value next = t->claims ? claim(t) : 0;
+  ir_yield(&t->b, &next, t->claims);
+  if (t->plan) widen_dims(f, f->body);
 }
 
 // Single steps read a state and write it: what many CTAs ask for at a time is
@@ -430,7 +480,7 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
   t.varies = NEWN(&cx->scratch, bool, f->values.n);
   vary(&t, f->body);
   if (!t.task) return;
-  t.kinds &= !ir_has_steps(f) && !ir_has_products(f);
+  t.kinds &= !ir_has_steps(f) && !ir_has_products(f) && !t.plan;
   Rings rings;
   if (ir_has_steps(f) && !hop_rings_plan(&rings, f, target)) {
     int64_t slack = opt->chunk == 1 ? COST_SHORT_STEP_SLACK : COST_STEP_SLACK;
@@ -439,7 +489,8 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
   }
   bool produced = t.uneven && hop_rings_plan(&rings, f, target);
   t.handed = produced && !ir_has_steps(f);
-  if (t.uneven && !produced) reorder(&t);
+  t.claims = produced;
+  if (t.uneven && !produced && !t.plan) reorder(&t);
   else persist(&t, launch);
 }
 

@@ -19,9 +19,11 @@
 //
 // Where memory tells how many keys a task has, as in a batch of sequences of
 // several lengths, a part has as many as the other parts of its task, but not
-// few, and of long tasks not too many. The shape says how many parts there may
-// be; each tells those that join (%parts) how many there are. Behind these
-// there are tasks that find no keys.
+// few. The shape says how many parts there may be; each tells those that join
+// (%parts) how many there are. Behind these there are tasks that find no keys:
+// if the shape has room for many of them a phase in front plans what parts
+// there are (split_plan.c). With @split(own) how many a sequence has is said by
+// its own keys alone: its bits are the same in any batch.
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/support/outline.h"
@@ -199,6 +201,15 @@ static void count_parts(DimTab *d, Dim keys, TilePlan *p) {
   p->parts = dim_bin(d, DIM_MAX, p->parts, more);
 }
 
+// Room for what a sequence's own keys want.
+static void own_parts(DimTab *d, Dim keys, TilePlan *p) {
+  Dim n = dim_bin(d, DIM_ADD, keys, dim_const(d, COST_SPLIT_OWN_KEYS - 1));
+  n = dim_bin(d, DIM_FLOORDIV, n, dim_const(d, COST_SPLIT_OWN_KEYS));
+  n = dim_bin(d, DIM_MIN, n, dim_const(d, COST_SPLIT_OWN_MOST));
+  p->counted = true;
+  p->parts = at_least_one(d, n);
+}
+
 // As many parts as give the target its tasks.
 static void plan_parts(const Func *f, const Op *pass, const Target *tg,
                        TilePlan *p) {
@@ -207,6 +218,14 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
   DimTab *d = &f->mod->dims;
   uint32_t axis = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
   Dim keys = told ? most_keys(f, pass, axis) : f->axes.at[axis].extent;
+  bool counts =
+      find_widest(f, pass, &p->beside) && !p->serial && !(p->outer >> axis & 1);
+  p->places = gpu ? wave_of(f, pass, tg) : 0;
+  if (p->own) {
+    p->parts = dim_const(d, 1);
+    if (counts) own_parts(d, keys, p);
+    return;
+  }
   if (p->outer >> axis & 1) fewest = 1;  // each has a pass inside
   Dim have = at_least_one(d, tasks(f, p));
   Dim want =
@@ -214,8 +233,21 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
           : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
   Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
   p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
-  bool counts = find_widest(f, pass, &p->beside) && !p->serial;
-  if (told && counts && !(p->outer >> axis & 1)) count_parts(d, keys, p);
+  if (told && counts) count_parts(d, keys, p);
+}
+
+// A phase in front plans where there would be tasks without keys. Those of
+// packed rows find their sequences themselves.
+static void plan_ahead(const Func *f, const Op *pass, const Target *tg,
+                       TilePlan *p) {
+  DimTab *d = &f->mod->dims;
+  bool told = tg->kind == TARGET_GPU && tg->gpu.hopper && is_told(f, pass, p);
+  if (!p->counted || !told) return;
+  Dim even = p->own ? dim_const(d, 1) : p->even;
+  Dim less = dim_bin(d, DIM_MUL, at_least_one(d, even), dim_const(d, -1));
+  Dim more = dim_bin(d, DIM_ADD, p->parts, less);
+  p->planned = dim_bin(d, DIM_MIN, more, dim_const(d, 1));
+  p->by = tile_plan_axis(f, pass, p);
 }
 
 static void remark_parts(Ctx *cx, const Func *f, const TilePlan *p) {
@@ -231,6 +263,8 @@ static void remark_parts(Ctx *cx, const Func *f, const TilePlan *p) {
 
 void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   Found in = {.whole = p->serial != 0};
+  p->by = -1;
+  p->own = opt->split_own;
   if (opt->split_k == 0 || opt->split_k == 1) return;
   ir_walk(f->body, look, &in);
   const Target *tg = opt->target;
@@ -250,6 +284,7 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   dim_bounds(d, p->parts, &lo, &hi);
   if (hi == 1) return;  // few keys
   p->split = in.pass;
+  plan_ahead(f, in.pass, tg, p);
   remark_parts(cx, f, p);
 }
 
@@ -312,6 +347,8 @@ static void count_params(Tiler *t) {
 void tile_split_params(Tiler *t) {
   const Op *op = t->plan.split;
   t->partial = NEWN(t->to->mod->arena, Value, op->nres + 1);
+  // It begins the workspace: where it is takes no arithmetic.
+  if (t->plan.by >= 0) tile_plan_params(t);
   for (uint32_t i = 0; i < op->nres; i++) {
     const ValueInfo *v = ir_info(t->from, op->res[i]);
     Dim shape[MAX_AXES] = {stored_parts(t)};
@@ -343,6 +380,7 @@ void tile_split_open(Tiler *t, Builder *b) {
   vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){.axis = a, .tile = 1}));
   if (!part) return;
   t->part = ir_origin(b, a);
+  t->part_axis = a;
   int64_t n;
   if (!dim_is_const(d, t->plan.parts, &n)) {
     Value one = ir_const_i(b, DT_I64, 1);
@@ -355,17 +393,32 @@ static Value ceil_by(Builder *b, Value n, int64_t by) {
   return ir_2(b, OP_FLOORDIV, up, ir_const_i(b, DT_I64, by));
 }
 
-// Into how many parts a task's n keys go: as many as even tasks out, if those
-// are not short, and more if they are long.
-static Value parts_of(Tiler *t, Builder *b, Value n) {
-  if (!t->plan.counted) return ir_dim(b, t->plan.parts);
+Value tile_split_own(Builder *b, Value n) {
+  Value k = ceil_by(b, n, COST_SPLIT_OWN_KEYS);
+  k = ir_2(b, OP_MAX, k, ir_const_i(b, DT_I64, 1));
+  return ir_2(b, OP_MIN, k, ir_const_i(b, DT_I64, COST_SPLIT_OWN_MOST));
+}
+
+// As many as even tasks out, if those are not short, and more if they are long,
+// where that is not what a plan is for.
+static Value even_parts(const Tiler *t, Builder *b, Value n) {
   Value one = ir_const_i(b, DT_I64, 1);
   Value most = ceil_by(b, n, COST_SPLIT_GPU_KEYS);
-  Value least = ceil_by(b, n, COST_SPLIT_LONG_KEYS);
-  least = ir_2(b, OP_SUB, least, one);
   Value k = ir_2(b, OP_MIN, ir_dim(b, t->plan.even), most);
-  k = ir_2(b, OP_MAX, ir_2(b, OP_MAX, k, least), one);
-  return t->nparts = ir_2(b, OP_MIN, k, ir_dim(b, t->plan.parts));
+  if (t->plan.by >= 0) return k;
+  Value least = ceil_by(b, n, COST_SPLIT_LONG_KEYS);
+  return ir_2(b, OP_MAX, k, ir_2(b, OP_SUB, least, one));
+}
+
+// Into how many parts a task's n keys go: what memory says is a small number.
+static Value parts_of(Tiler *t, Builder *b, Value n) {
+  int64_t least, hi;
+  if (!t->plan.counted) return ir_dim(b, t->plan.parts);
+  dim_bounds(&t->to->mod->dims, t->plan.parts, &least, &hi);
+  Value most = ir_const_i(b, DT_I64, hi), one = ir_const_i(b, DT_I64, 1);
+  Value k = t->plan.own ? tile_split_own(b, n) : even_parts(t, b, n);
+  if (t->plan.by >= 0) k = tile_plan_parts(t, b, k);
+  return t->nparts = ir_2(b, OP_MIN, ir_2(b, OP_MAX, k, one), most);
 }
 
 // Where a row's count is, at the coordinate `row` of the axis of rows.

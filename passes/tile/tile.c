@@ -327,6 +327,10 @@ static void put_in_grid(Tiler *t, uint32_t axis) {
            ((GridDim){.axis = axis, .tile = n}));
 }
 
+static bool has_own_tasks(TileShare s) {
+  return s == SHARE_BOUNDS || s == SHARE_PLAN;
+}
+
 // Axes, and those of the tasks, unless the phase has its own.
 static void copy_axes(Tiler *t) {
   for (uint32_t i = 0; i < t->from->axes.n; i++) {
@@ -338,7 +342,7 @@ static void copy_axes(Tiler *t) {
     uint32_t id = ir_axis(t->to, a->name, role, n);
     assert(id == i);
     (void)id;
-    if (role != AX_PAR || t->share == SHARE_BOUNDS) continue;
+    if (role != AX_PAR || has_own_tasks(t->share)) continue;
     if (!is_serial(t, i)) put_in_grid(t, i);
   }
 }
@@ -371,6 +375,7 @@ static const char *name_of(Module *m, const Func *f, TileShare share,
   if (share == SHARE_STATES)
     return arena_printf(m->arena, "%s.states", f->name);
   if (share == SHARE_JOINS) return arena_printf(m->arena, "%s.joins", f->name);
+  if (share == SHARE_PLAN) return arena_printf(m->arena, "%s.plan", f->name);
   if (share != SHARE_BOUNDS) return f->name;
   return which ? arena_printf(m->arena, "%s.bounds%u", f->name, which)
                : arena_printf(m->arena, "%s.bounds", f->name);
@@ -401,6 +406,10 @@ static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
   Builder b = {.fn = t.to, .region = t.to->body, .span = f->span};
   if (share == SHARE_BOUNDS) {
     tile_bounds_body(&t, &b, which, &map);
+    return t.to;
+  }
+  if (share == SHARE_PLAN) {
+    tile_plan_body(&t, &b, &map);
     return t.to;
   }
   make_coords(&t, &b);
@@ -442,11 +451,12 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   if (gpu) tile_parts_plan(cx, f, opt, &plan);
   if (!gpu || splits(opt)) tile_split_plan(cx, f, opt, &plan);
   if (gpu) tile_own_plan(cx, f, opt, &plan);
-  TileShare share[MAX_TESTED + 4];
+  TileShare share[MAX_TESTED + 5];
   uint32_t n = 0;
   while (n < plan.ntested) share[n++] = SHARE_BOUNDS;
   if (plan.walk) share[n++] = SHARE_STATES;
   if (plan.walk && plan.linear) share[n++] = SHARE_JOINS;
+  if (plan.split && plan.by >= 0) share[n++] = SHARE_PLAN;
   share[n++] = plan.split ? SHARE_PART : SHARE_ALL;
   if (plan.split) share[n++] = SHARE_COMBINE;
   for (uint32_t i = 0; i < n; i++) {

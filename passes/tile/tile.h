@@ -18,6 +18,10 @@ typedef struct TilePlan {
   const Op *split;  // the pass whose keys are split, or NULL
   Dim parts;        // into so many parts
   bool counted;     // at most: each sequence into what its own keys want
+  bool own;         // and nothing else counts
+  int by;           // axis of the sequences that a phase in front plans, or -1
+  Dim planned;      // 1 if it has tasks, else 0
+  int64_t places;   // tasks that run at a time
   uint32_t beside;  // the accumulator that has their numbers beside it
   Dim even;         // so many, if these are neither few nor very many
   const Op *walk;   // the recurrence whose steps are split, or NULL
@@ -43,6 +47,7 @@ typedef enum TileShare {
   SHARE_STATES,   // what the steps of a part make of a state of zeros
   SHARE_JOINS,    // the states that parts begin with, of those
   SHARE_BOUNDS,   // finds the bounds of the keys for the tasks of SHARE_ALL
+  SHARE_PLAN,     // lists the parts for the tasks of SHARE_PART
 } TileShare;
 
 typedef struct Tiler {
@@ -63,10 +68,12 @@ typedef struct Tiler {
   Value holds;       // a mask of `from` that no store needs, or 0
   bool walked[64];   // per step axis: its `affine` ops are done
   TileShare share;
-  Value part;      // SHARE_PART: this task's
+  Value part;  // SHARE_PART: this task's
+  uint32_t part_axis;
   Value whole;     // SHARE_PART: bool, there is one part; 0: never
   Value nparts;    // of this task's keys, or 0
   Value counts;    // workspace: as many for each row, if `counted`
+  Value planned;   // workspace: the plan of the parts, or 0
   Value last;      // bool, the task has the last part of the steps; or 0
   Value *partial;  // workspace of each accumulator of the split pass
   Value tested[MAX_TESTED];      // workspace: bounds of the keys
@@ -113,6 +120,16 @@ void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi);
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc);
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc);
+// Into how many parts n keys go that depend on nothing else.
+Value tile_split_own(Builder *b, Value n);
+// The phase that plans the parts (split_plan.c): the axis of the sequences that
+// it can plan, or -1; its workspace; its body; how many parts it says a task's
+// sequence has, `otherwise` if it has no tasks: those of SHARE_PART are its
+// list's then.
+int tile_plan_axis(const Func *f, const Op *pass, const TilePlan *p);
+void tile_plan_params(Tiler *t);
+void tile_plan_body(Tiler *t, Builder *b, const ValueMap *params);
+Value tile_plan_parts(const Tiler *t, Builder *b, Value otherwise);
 // Bounds of the keys that depend on tables (bounds.c): which passes have
 // them found beforehand, the workspace, the phase that finds them.
 bool tile_bounds_wanted(Ctx *cx, const Func *f, const Op *pass);

@@ -36,6 +36,17 @@ bool drv_for_decode(const Attr *a) {
          strcmp(a->args.at[0].value->name, "decode") == 0;
 }
 
+// @split(auto), off, own or a number
+static void apply_split(const Attr *a, PassOpt *out) {
+  double v;
+  if (strcmp(a->name, "split") != 0 || !a->args.n) return;
+  const Expr *x = a->args.at[0].value;
+  const char *word = x->kind == EX_NAME ? x->name : "";
+  out->split_own |= strcmp(word, "own") == 0;
+  if (strcmp(word, "off") == 0) out->split_k = 0;
+  else if (!*word && drv_eval(NULL, NULL, x, &v)) out->split_k = (int)v;
+}
+
 static PassOpt pass_options(const Decl *prog, const Target *t,
                             const DrvOptions *opt) {
   PassOpt o = {.target = t ? t : target_by_name("cpu"),
@@ -58,6 +69,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
     if (strcmp(prog->attrs.at[i].name, "fast") == 0) o.fast = true;
     if (strcmp(prog->attrs.at[i].name, "finite") == 0) o.finite = true;
     o.decode |= drv_for_decode(&prog->attrs.at[i]);
+    apply_split(&prog->attrs.at[i], &o);
   }
   o.group = opt->group && o.target->kind != TARGET_GPU;
   o.few = opt->few;
