@@ -228,6 +228,33 @@ uint32_t smem_bytes(const Type *t) {
   return t->ext[2] * smem_slot_bytes(t);
 }
 
+// A copy engine writes boxes of rows at multiples of 128 bytes.
+uint32_t smem_align(const Type *t) {
+  enum { PATTERN = 1024, BOX = 128, ACCESS = 16 };
+  if (t->layout != LY_ROW) return PATTERN;
+  return smem_slot_bytes(t) % BOX ? ACCESS : BOX;
+}
+
+static uint32_t place_rows(const Func *f, bool rows, uint32_t end,
+                           uint32_t *at) {
+  for (const Op *op = f->body->first; op; op = op->next) {
+    if (op->code != OP_SALLOC || op->nargs) continue;
+    const Type *t = ir_type(f, op->res[0]);
+    if ((t->layout == LY_ROW) != rows) continue;
+    uint32_t align = smem_align(t);
+    at[op->res[0]] = (end + align - 1) / align * align;
+    end = at[op->res[0]] + smem_bytes(t);
+  }
+  return end;
+}
+
+uint32_t smem_place(const Func *f, uint32_t *at) {
+  uint32_t end = place_rows(f, true, place_rows(f, false, 0, at), at);
+  for (const Op *op = f->body->first; op; op = op->next)
+    if (op->code == OP_SALLOC && op->nargs) at[op->res[0]] = at[op->args[0]];
+  return end;
+}
+
 uint32_t smem_offset(const Type *t, uint32_t row, uint32_t col) {
   uint32_t panel = smem_panel_bytes(t);
   if (smem_turned(t->layout)) {

@@ -57,6 +57,12 @@ Type frag_join(const Type *a, const Type *b, DType dtype);
 // Shared tiles. Bytes of one slot, of all; bytes of an element's place in it.
 uint32_t smem_slot_bytes(const Type *t);
 uint32_t smem_bytes(const Type *t);
+// What its first byte is a multiple of.
+uint32_t smem_align(const Type *t);
+// First bytes of the shared tiles that f begins with, by value; the bytes of
+// all. One that is in the memory of another (salloc with an operand) lies
+// there.
+uint32_t smem_place(const Func *f, uint32_t *at);
 uint32_t smem_offset(const Type *t, uint32_t row, uint32_t col);
 // Bytes of a panel's row; the whole row for layout `row`.
 uint32_t smem_panel_bytes(const Type *t);

@@ -57,23 +57,11 @@ static void load_params(Gpu *n) {
 }
 
 // ---------------------------------------------------------------- shared memory
-static void place_tiles(Gpu *n, bool swizzled) {
-  for (const Op *op = n->f->body->first; op; op = op->next) {
-    if (op->code != OP_SALLOC || op->nargs) continue;
-    const Type *t = gpu_res_type(n, op);
-    if ((t->layout != LY_ROW) != swizzled) continue;
-    uint32_t align = swizzled ? 1024 : 16;
-    n->shared = (n->shared + align - 1) / align * align;
-    n->tile[op->res[0]].base = n->shared;
-    n->shared += smem_bytes(t);
-  }
-}
-
-// Those in the memory of others.
-static void place_shared_tiles(Gpu *n) {
+static void place_tiles(Gpu *n) {
+  uint32_t *at = NEWN(&n->g->cx->scratch, uint32_t, n->f->values.n + 1);
+  n->shared = smem_place(n->f, at);
   for (const Op *op = n->f->body->first; op; op = op->next)
-    if (op->code == OP_SALLOC && op->nargs)
-      n->tile[op->res[0]].base = n->tile[op->args[0]].base;
+    if (op->code == OP_SALLOC) n->tile[op->res[0]].base = at[op->res[0]];
 }
 
 static void place_barriers(Gpu *n) {
@@ -180,9 +168,7 @@ static void need_of(void *data, Op *op) {
 }
 
 static void place_shared(Gpu *n, const Need *w) {
-  place_tiles(n, true);
-  place_tiles(n, false);
-  place_shared_tiles(n);
+  place_tiles(n);
   place_barriers(n);
   n->scratch_at = (n->shared + 15) / 16 * 16;
   n->stay_at = (w->scratch + 15) / 16 * 16;

@@ -2,7 +2,10 @@
 // on, named barriers.
 #include "codegen/gpu/gpu.h"
 
+#include <assert.h>
 #include <stdio.h>
+
+enum { BOX_ALIGN = 128 };  // of a box in shared memory
 
 static V narrow(Gpu *n, V x) {
   return LLVMBuildIntCast2(n->g->b, x, gpu_i32t(n), 1, "");
@@ -50,6 +53,7 @@ static void each_box(Gpu *n, const Op *op, uint32_t k, uint32_t lo, V bar,
   V map = gpu_block_at(n, n->maps_at + 128 * (uint64_t)id);
   const IrAttr *pieces = ir_attr(op, AT_PIECES);
   uint32_t rows = tile->ext[0] / ir_pieces(op);
+  assert(!s.var || smem_slot_bytes(tile) % BOX_ALIGN == 0);
   for (uint32_t side = 0; side < row / panel; side++)
     for (uint32_t r = 0; r < tile->ext[0]; r += m.box[1]) {
       V c[8];
@@ -60,7 +64,9 @@ static void each_box(Gpu *n, const Op *op, uint32_t k, uint32_t lo, V bar,
       }
       c[0] = gpu_add(n, c[0], gpu_i32(n, side * m.box[0]));
       c[1] = gpu_add(n, c[1], gpu_i32(n, r % rows));
-      V at = gpu_tile_at(n, s, (side * tile->ext[0] + r) * panel);
+      uint32_t byte = (side * tile->ext[0] + r) * panel;
+      assert((s.base + byte) % BOX_ALIGN == 0);
+      V at = gpu_tile_at(n, s, byte);
       fn(n, at, map, c, m.rank, bar);
     }
 }

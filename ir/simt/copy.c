@@ -60,6 +60,18 @@ static void check_begin(Wave *w, const Op *op, DType t, const int64_t *at) {
     simt_fail(w, op, "a box that begins inside 16 bytes of a row");
 }
 
+// The engine has boxes at multiples of 128 bytes (an H100 ends a kernel with
+// "misaligned address"), and swizzles by bits of the address: 8 rows of a panel
+// are its pattern.
+static void check_box(Wave *w, const Op *op, Value tile) {
+  enum { BOX = 128, ROWS = 8 };
+  const Type *t = simt_type(w, tile);
+  uint32_t panel = smem_panel_bytes(t), base = w->val[tile].base;
+  uint32_t align =
+      t->layout == LY_ROW || ROWS * panel < BOX ? BOX : ROWS * panel;
+  if (base % align) simt_fail(w, op, "a box at no multiple of its alignment");
+}
+
 // ---------------------------------------------------------------- places
 // Where the engine puts an element of a panel: row pitch is the panel, bits 4
 // to 6 of the address are XORed with bits 7 to 9 (fewer for narrow panels).
@@ -167,6 +179,7 @@ static bool tma_load(Wave *w, const Op *op) {
              .bar = w->val[op->args[1]].base + (uint32_t)slot};
   indices(w, op, 4, simt_type(w, f.tensor)->n, f.at);
   check_begin(w, op, t->dtype, f.at);
+  check_box(w, op, op->args[0]);
   const uint32_t *places = simt_places(w->cta->x, op->args[0], true);
   for (uint32_t i = 0; i < t->ext[0] * t->ext[1]; i++)
     simt_begin(w, op, f.base + places[i], true);
@@ -201,6 +214,7 @@ static bool tma_store(Wave *w, const Op *op) {
             .group = w->store_group};
   indices(w, op, 2, simt_type(w, op->args[0])->n, h.at);
   check_begin(w, op, t->dtype, h.at);
+  check_box(w, op, op->args[1]);
   const uint32_t *places = simt_places(w->cta->x, op->args[1], true);
   for (uint32_t i = 0; i < t->ext[0] * t->ext[1]; i++)
     simt_read(w, op, t->dtype, h.base + places[i], true);

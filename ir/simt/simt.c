@@ -395,28 +395,33 @@ static bool turn(Interp *in, Cta *c, uint32_t n, Plan p) {
 }
 
 // ---------------------------------------------------------------- CTAs
+// As code generation places them, with 1024 bytes more between two.
+static void place_tiles(Cta *c) {
+  enum { GAP = 1024 };
+  const Func *f = c->x->in->f;
+  uint32_t *at = NEWN(c->x->arena, uint32_t, f->values.n + 1);
+  c->bytes = smem_place(f, at);
+  for (const Op *op = f->body->first; op; op = op->next) {
+    if (op->code != OP_SALLOC) continue;
+    uint32_t before = 0;
+    for (const Op *o = f->body->first; o; o = o->next)
+      before += o->code == OP_SALLOC && at[o->res[0]] < at[op->res[0]];
+    for (uint32_t w = 0; w < c->nwaves; w++)
+      c->wave[w].val[op->res[0]].base = at[op->res[0]] + before * GAP;
+    c->bytes += GAP;
+  }
+}
+
 static void place_shared(Cta *c) {
   const Func *f = c->x->in->f;
-  Value *at = NEWN(c->x->arena, Value, f->values.n + 1);
-  uint32_t n = 0;
   c->grain = 8;
   for (const Op *op = f->body->first; op; op = op->next) {
     if (op->code == OP_MBAR) c->mbars += ir_type(f, op->res[0])->n;
     if (op->code != OP_SALLOC) continue;
-    const Type *t = ir_type(f, op->res[0]);
-    if ((uint32_t)dtype_size(t->dtype) < c->grain)
-      c->grain = (uint32_t)dtype_size(t->dtype);
-    if (!op->nargs) at[n++] = op->res[0];
+    uint32_t size = (uint32_t)dtype_size(ir_type(f, op->res[0])->dtype);
+    if (size < c->grain) c->grain = size;
   }
-  for (uint32_t i = 0; i < n; i++) {
-    for (uint32_t w = 0; w < c->nwaves; w++)
-      c->wave[w].val[at[i]].base = c->bytes;
-    c->bytes += (smem_bytes(ir_type(f, at[i])) + 1023) / 1024 * 1024;
-  }
-  for (const Op *op = f->body->first; op; op = op->next)
-    for (uint32_t w = 0; w < c->nwaves && op->code == OP_SALLOC && op->nargs;
-         w++)
-      c->wave[w].val[op->res[0]].base = c->wave[w].val[op->args[0]].base;
+  place_tiles(c);
   while (1u << c->shift < c->grain) c->shift++;
   c->smem = arena_alloc(c->x->arena, c->bytes + 8);
   c->cell = NEWN(c->x->arena, Cell, c->bytes / c->grain + 1);

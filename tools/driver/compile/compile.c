@@ -541,21 +541,50 @@ static bool add_general(Ctx *cx, const Built *of, CgProgram *p, Builts *built) {
 
 // Code that some tensors are not made for is followed by one that takes more,
 // and by one that takes any.
+static bool add_bodies(Ctx *cx, Built b, CgProgram *p, Builts *built) {
+  if (b.recipe.opt.first || b.recipe.opt.general) return true;
+  if (!b.recipe.opt.strided && drv_needs_strided(&b) &&
+      !add_strided(cx, &b, p, built))
+    return false;
+  return !drv_needs_general(&b) || add_general(cx, &b, p, built);
+}
+
 static bool add_gpu(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
                     CgProgram *p, Builts *built) {
-  if (!add_fast(cx, r, number, steps, p, built)) return false;
-  Built b = built->at[built->n - 1];
-  if (r->opt.first || b.recipe.opt.general) return true;
-  if (drv_needs_strided(&b) && !add_strided(cx, &b, p, built)) return false;
-  return !drv_needs_general(&b) || add_general(cx, &b, p, built);
+  return add_fast(cx, r, number, steps, p, built) &&
+         add_bodies(cx, built->at[built->n - 1], p, built);
+}
+
+// Smaller tiles may be copied where the first ones were not. of: of the code of
+// a target that takes most tensors, which was made by recipe `was`.
+static bool add_missing(Ctx *cx, const DrvOptions *opt, CgProgram *p,
+                        const Built *of, const Recipe *was) {
+  Built b = *of;
+  Builts more = {0};
+  b.recipe = *was;
+  return add_bodies(cx, b, p, &more) &&
+         drv_assemble(cx, opt, p, more.at, more.n);
+}
+
+static bool assemble_text(Ctx *cx, const DrvOptions *opt, CgProgram *p,
+                          Built *built, uint32_t n) {
+  Recipe *was = NEWN(&cx->session, Recipe, n + 1);
+  for (uint32_t i = 0; i < n; i++) was[i] = built[i].recipe;
+  if (!drv_assemble(cx, opt, p, built, n)) return false;
+  for (uint32_t i = 0; i < n; i++) {
+    bool last = i + 1 == n || was[i + 1].target != was[i].target;
+    if (last && !add_missing(cx, opt, p, &built[i], &was[i])) return false;
+  }
+  return true;
 }
 
 // drv_assemble; machine code that is there for want of a map needs no text
 // beside it: the target is one kind of machine.
 static bool assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
                      uint32_t n) {
-  CgDevice *dev = p->devices + (p->ndevices - n);
-  if (!drv_assemble(cx, opt, p, built, n)) return false;
+  uint32_t from = p->ndevices - n;
+  if (!assemble_text(cx, opt, p, built, n)) return false;
+  CgDevice *dev = p->devices + from;
   if (n && !built[0].recipe.opt.first) drv_warn_slow(cx, p, built, n);
   for (uint32_t i = 0; i < n; i++)
     if (built[i].recipe.opt.general && (dev[i].binary.n || dev[i].parts))
