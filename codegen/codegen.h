@@ -186,11 +186,20 @@ uint64_t cg_kernel_flaws(const CgKernelRecord *k);
 // *out; *kernels (may be NULL) gets a record each, in the session arena.
 bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what, Buf *out,
             CgKernels *kernels);
-// The PTX of m, where kernels that have no flaws in `known` are empty, and
-// their records are those: they are known already. cg_ptx_join puts their code
-// there.
-bool cg_gpu_flawed(Ctx *cx, const Module *m, const char *prefix,
-                   const CgKernels *known, Buf *out, CgKernels *kernels);
+// The PTX of m, where program number i is empty if known[i] is not NULL, its
+// record: its code is known already, and stands in other text of the same
+// parts.
+bool cg_gpu_rest(Ctx *cx, const Module *m, const char *prefix,
+                 const CgKernelRecord *const *known, Buf *out,
+                 CgKernels *kernels);
+
+// PTX in parts: around[0] kernel[0] around[1] .. kernel[n - 1] around[n].
+typedef struct CgPtx {
+  CgBytes *around, *kernel;
+  uint32_t n;
+} CgPtx;
+// Parts of a text that ends with a zero; they lie in it.
+CgPtx cg_ptx_split(Ctx *cx, const char *ptx);
 
 // The assembler: $ATTNC_PTXAS, else `ptxas` of PATH, else that of
 // /usr/local/cuda. NULL if there is none.
@@ -217,9 +226,6 @@ CgBytes cg_ptx_capped(Ctx *cx, CgBytes ptx, uint32_t registers);
 // own: it compiles each kernel as if there were no others. In the session
 // arena.
 CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol);
-// `whole` with its kernels that have flaws in `all` taken from `part`. Empty:
-// they are not the same but for kernels' code.
-CgBytes cg_ptx_join(Ctx *cx, CgBytes whole, CgBytes part, const CgKernels *all);
 
 // The linker: $ATTNC_LLD, else `ld.lld-22` of PATH, else usual places. NULL:
 // none.

@@ -101,15 +101,6 @@ static void empty(Cg *g, const char *symbol) {
   LLVMBuildRetVoid(g->b);
 }
 
-static const CgKernelRecord *flawless(const CgKernels *known,
-                                      const char *symbol) {
-  for (uint32_t i = 0; known && i < known->n; i++)
-    if (strcmp(known->at[i].symbol, symbol) == 0 &&
-        !cg_kernel_flaws(&known->at[i]))
-      return &known->at[i];
-  return NULL;
-}
-
 static const char *symbol_of(Cg *g, const Func *f, const char *prefix) {
   const char *s = arena_printf(&g->cx->session, "%s_%s", prefix, f->name);
   for (char *p = (char *)s; *p; p++)
@@ -117,13 +108,15 @@ static const char *symbol_of(Cg *g, const Func *f, const char *prefix) {
   return s;
 }
 
+// known: as of cg_gpu_rest, or NULL.
 static void kernels(Cg *g, const Module *m, const char *prefix,
-                    const CgKernels *known, CgKernels *all) {
+                    const CgKernelRecord *const *known, CgKernels *all) {
+  uint32_t at = 0;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     const Func *f = m->funcs.at[i];
     if (f->kind != FK_PROGRAM) continue;
     CgKernelRecord r = {.symbol = symbol_of(g, f, prefix)};
-    const CgKernelRecord *have = flawless(known, r.symbol);
+    const CgKernelRecord *have = known ? known[at++] : NULL;
     if (have) r = *have;
     r.func = f;
     Gpu n = {.g = g,
@@ -146,11 +139,11 @@ static const Target *target_of(Ctx *cx, const Module *m) {
   return NULL;
 }
 
-// What is made of a module; known: as of cg_gpu_flawed, or NULL.
+// What is made of a module.
 typedef struct Wanted {
   const char *prefix;
   CgEmit what;
-  const CgKernels *known;
+  const CgKernelRecord *const *known;  // as of cg_gpu_rest, or NULL
 } Wanted;
 
 static bool make(Ctx *cx, const Module *m, Wanted w, Buf *out, CgKernels *all) {
@@ -177,7 +170,7 @@ bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what, Buf *out,
   return make(cx, m, (Wanted){prefix, what, NULL}, out, all);
 }
 
-bool cg_gpu_flawed(Ctx *cx, const Module *m, const char *prefix,
-                   const CgKernels *known, Buf *out, CgKernels *all) {
+bool cg_gpu_rest(Ctx *cx, const Module *m, const char *prefix,
+                 const CgKernelRecord *const *known, Buf *out, CgKernels *all) {
   return make(cx, m, (Wanted){prefix, CG_ASM, known}, out, all);
 }

@@ -131,13 +131,13 @@ static bool assemble(const Assembler *a, CgBytes ptx, uint32_t level,
 // ---------------------------------------------------------------- one kernel
 // Where the kernel ends that begins at p.
 static const char *end_of(const char *p) {
-  static const char *const next[] = {"\n\t// .globl", "\n.func", "\n.visible"};
-  const char *end = p + strlen(p);
-  for (size_t i = 0; i < sizeof next / sizeof *next; i++) {
-    const char *at = strstr(p + 1, next[i]);
-    if (at && at + 1 < end) end = at + 1;
+  static const char *const next[] = {"\t// .globl", ".func", ".visible"};
+  for (const char *at = p; (at = strchr(at, '\n'));) {
+    at++;
+    for (size_t i = 0; i < sizeof next / sizeof *next; i++)
+      if (strncmp(at, next[i], strlen(next[i])) == 0) return at;
   }
-  return end;
+  return p + strlen(p);
 }
 
 typedef struct Entry {
@@ -168,26 +168,18 @@ CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol) {
   return (CgBytes){out.at, out.n};
 }
 
-// Both have the same kernels, and the same beside them.
-CgBytes cg_ptx_join(Ctx *cx, CgBytes whole, CgBytes part,
-                    const CgKernels *all) {
-  Buf out = {.arena = &cx->session};
-  const char *a = arena_strndup(&cx->session, whole.at, whole.n), *from = a;
-  const char *b = arena_strndup(&cx->session, part.at, part.n), *other = b;
-  for (Entry e, f; next_entry(&a, &e); from = a, other = b) {
-    if (!next_entry(&b, &f) || e.n != f.n || memcmp(e.name, f.name, e.n) != 0 ||
-        e.at - from != f.at - other ||
-        memcmp(from, other, (size_t)(e.at - from)) != 0)
-      return (CgBytes){0};
-    CgKernelRecord *k = find((CgKernels *)all, e.name, e.n);
-    bool anew = !k || cg_kernel_flaws(k);
-    buf_add(&out, from, (size_t)(e.at - from));
-    if (anew) buf_add(&out, f.at, (size_t)(f.end - f.at));
-    else buf_add(&out, e.at, (size_t)(e.end - e.at));
+CgPtx cg_ptx_split(Ctx *cx, const char *ptx) {
+  Vec(CgBytes) around = {0}, kernels = {0};
+  const char *from = ptx, *was = ptx;
+  for (Entry e; next_entry(&from, &e); was = from) {
+    CgBytes between = {was, (size_t)(e.at - was)};
+    CgBytes kernel = {e.at, (size_t)(e.end - e.at)};
+    vec_push(&cx->session, &around, between);
+    vec_push(&cx->session, &kernels, kernel);
   }
-  if (strcmp(from, other) != 0) return (CgBytes){0};
-  buf_str(&out, from);
-  return (CgBytes){out.at, out.n};
+  CgBytes rest = {was, strlen(was)};
+  vec_push(&cx->session, &around, rest);
+  return (CgPtx){around.at, kernels.at, kernels.n};
 }
 
 // ---------------------------------------------------------------- levels

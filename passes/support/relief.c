@@ -5,17 +5,42 @@
 #include "ir/target.h"
 #include "passes/support/cost.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 int64_t relief_asked(int64_t all, uint32_t func) {
   int64_t mask = (1 << RELIEF_BITS) - 1;
   return func < RELIEF_FUNCS ? (all >> (RELIEF_BITS * func)) & mask : 0;
 }
 
+// What stands behind the program's name.
+static const char *phase_of(const char *name) {
+  const char *dot = strchr(name, '.');
+  return dot ? dot : "";
+}
+
+int64_t relief_spare_named(const char *each, const char *name) {
+  const char *phase = phase_of(name);
+  size_t n = strlen(phase);
+  while (each && *each) {
+    const char *end = strchr(each, ':');
+    if (!end) return 0;
+    if ((size_t)(end - each) == n && strncmp(each, phase, n) == 0)
+      return strtoll(end + 1, NULL, 10);
+    each = strchr(end, ',');
+    if (each) each++;
+  }
+  return 0;
+}
+
+void relief_spare_put(Buf *each, const char *name, int64_t regs) {
+  buf_printf(each, "%s%s:%lld", each->n ? "," : "", phase_of(name),
+             (long long)regs);
+}
+
 int64_t relief_spare(const PassOpt *opt, const Func *f) {
-  bool asked = !opt->spare_funcs;
-  for (uint32_t i = 0; i < f->mod->funcs.n && i < 64; i++)
-    if (f->mod->funcs.at[i]->name == f->name)
-      asked |= (uint64_t)opt->spare_funcs >> i & 1;
-  return asked ? opt->spare_regs : 0;
+  return opt->spare_each ? relief_spare_named(opt->spare_each, f->name)
+                         : opt->spare_regs;
 }
 
 bool relief_scarce(const PassOpt *opt) {

@@ -41,7 +41,11 @@ enum {
 
 // What PassOpt.relief asks for function number `func` of a module.
 int64_t relief_asked(int64_t all, uint32_t func);
-// PassOpt.spare_regs as far as it is asked of f, a function of its module.
+// What a text of PassOpt.spare_each asks for the function of that name, by what
+// stands behind the program's name: ".keys:96,:24". Adds one to it.
+int64_t relief_spare_named(const char *each, const char *name);
+void relief_spare_put(Buf *each, const char *name, int64_t regs);
+// What PassOpt.spare_each, or else spare_regs, asks of f.
 int64_t relief_spare(const PassOpt *opt, const Func *f);
 // RDNA: do operands wait in shared memory? What spare_regs is of a function.
 bool relief_scarce(const PassOpt *opt);

@@ -48,10 +48,11 @@ typedef struct DrvOptions {
   int64_t tile_q, tile_k, chunk;  // 0: the schedule block's, else chosen
   bool group, few, walk;          // the kernels of groups of heads, of few rows
                                   // and fewer (docs/cpu-schedule.md)
-  int64_t spare_regs, spare_funcs, spare_smem;  // as of PassOpt
-  int64_t most_groups, relief;                  // the same
-  int64_t workspace;                            // the same
-  bool strided;                                 // the same
+  int64_t spare_regs, spare_smem;  // as of PassOpt
+  const char *spare_each;          // the same
+  int64_t most_groups, relief;     // the same
+  int64_t workspace;               // the same
+  bool strided;                    // the same
   bool general;   // code of the target's `general`, for any tensors
   bool dense;     // tensors are dense, at multiples of 16 bytes
   bool first;     // no other code for tensors that one does not take

@@ -519,7 +519,7 @@ static bool add_general(Ctx *cx, const Built *of, CgProgram *p, Builts *built) {
   Recipe *r = &any.recipe;
   r->opt.strided = r->opt.general = r->spare = true;
   r->opt.spare_regs += COST_SPARE_BODY_REGS;
-  r->opt.spare_funcs = 0;
+  r->opt.spare_each = NULL;
   r->text = drv_dense_asked(r->spec.prog, r->target, &r->opt) != DENSE_OFF;
   DiagMark mark = diag_mark(cx);
   if (!drv_add_device(cx, p, &any)) {
@@ -601,7 +601,7 @@ static bool sole(Ctx *cx, DrvSpec s, const DrvOptions *opt, CgProgram *out) {
 
 bool drv_device_program(Ctx *cx, DrvSpec s, const Target *target,
                         const DrvOptions *opt, CgProgram *out, Builts *built) {
-  Recipe r = {.spec = s, .target = target, .opt = *opt};
+  Recipe r = {.spec = s, .target = target, .opt = *opt, .memo = drv_memo(cx)};
   return sole(cx, s, opt, out) && add_gpu(cx, &r, 0, false, out, built) &&
          assemble(cx, opt, out, built->at, built->n);
 }
@@ -701,7 +701,9 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
   uint32_t n =
       fe_specializations(cx, prog, opt->fixed.at, opt->fixed.n, &binds, &width);
   for (uint32_t i = 0; i < n; i++) {
-    Recipe r = {.spec = {prog, binds + (size_t)i * width, width}, .opt = *opt};
+    Recipe r = {.spec = {prog, binds + (size_t)i * width, width},
+                .opt = *opt,
+                .memo = drv_memo(cx)};
     drv_step(opt, "variant", i + 1, n);
     const char *name = name_of(cx, prog, r.spec.binds, width);
     CgProgram *p = find_program(out, from, name);

@@ -231,7 +231,7 @@ static void note_first(Built *b) {
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     DrvTry t = first_try(b, i);
     t.flaws = cg_kernel_flaws(&b->parts[i]->kernel);
-    drv_note_try(&b->courses[i], t, true);
+    drv_note_try(&b->courses[i], t, !b->parts[i]->told);
   }
 }
 
@@ -270,7 +270,7 @@ static bool remake(Yard *y, const CgProgram *p, const Built *b,
     out->recipe.opt.relief |= now[i].relief << (RELIEF_BITS * i);
   *dev = *of;
   if (out->recipe.opt.relief != b->recipe.opt.relief) {
-    if (!drv_flawed_text(y->cx, p, b, of, out, dev)) return false;
+    if (!drv_device_text(y->cx, p, out, dev)) return false;
   } else {
     out->kernels.at = NEWN(&y->cx->session, CgKernelRecord, n + 1);
     memcpy(out->kernels.at, b->kernels.at, n * sizeof *b->kernels.at);
@@ -404,12 +404,15 @@ static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
 }
 
 // ---------------------------------------------------------------- tiles
+bool drv_may_run(const Built *b, uint32_t i) {
+  bool left = !b->parts || b->courses[i].runs < COST_PTXAS_RUNS;
+  return left && cg_kernel_flaws(&b->kernels.at[i]);
+}
+
 static bool has_runs(const Built *b) {
-  for (uint32_t i = 0; b->parts && i < b->kernels.n; i++)
-    if (cg_kernel_flaws(&b->kernels.at[i]) &&
-        b->courses[i].runs >= COST_PTXAS_RUNS)
-      return false;
-  return true;
+  bool any = false;
+  for (uint32_t i = 0; i < b->kernels.n; i++) any |= drv_may_run(b, i);
+  return any;
 }
 
 // Other tiles have other kernels, for which ptxas has run as often.
@@ -420,20 +423,89 @@ static Course *courses_of(Ctx *cx, const Built *b, const Built *tiles) {
   return all;
 }
 
-static CgBytes code_of(const CgDevice *d) {
-  return d->text.n ? d->text : d->binary;
+// Kernels of two variants with the same kernels, of which one's tiles are other
+// ones: which of them is the better.
+typedef struct Pair {
+  const Built *of[2];
+  bool *second;   // by kernel
+  bool any, all;  // of the second is better; none is worse
+} Pair;
+
+static Pair compare(Ctx *cx, const Built *b, const Built *tiles) {
+  uint32_t n = b->kernels.n;
+  Pair x = {.of = {b, tiles}, .all = true};
+  x.second = NEWN(&cx->session, bool, n + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    uint64_t had = cg_kernel_flaws(&b->kernels.at[i]);
+    uint64_t has = cg_kernel_flaws(&tiles->kernels.at[i]);
+    x.second[i] = has < had;
+    x.any |= has < had;
+    x.all &= has <= had;
+  }
+  return x;
+}
+
+static void best_recipe(Ctx *cx, const Pair *x, uint32_t n, Built *out) {
+  int64_t *spare = NEWN(&cx->session, int64_t, n + 1);
+  *out = *x->of[0];
+  out->recipe.opt.relief = 0;
+  out->courses = out->courses ? NEWN(&cx->session, Course, n + 1) : NULL;
+  for (uint32_t i = 0; i < n; i++) {
+    const Built *of = x->of[x->second[i]];
+    spare[i] = drv_spare_of(&of->recipe.opt, of->mod->funcs.at[i]);
+    if (!out->courses) continue;
+    out->courses[i] = of->courses[i];
+    if (i < RELIEF_FUNCS)
+      out->recipe.opt.relief |= drv_best_try(&of->courses[i])->relief
+                                << (RELIEF_BITS * i);
+  }
+  drv_set_spare(cx, &out->recipe.opt, spare, n, x->of[0]->mod);
+}
+
+// The better of the two for each kernel.
+static bool mix(Yard *y, const CgProgram *p, const Pair *x, Built *b,
+                CgDevice *d) {
+  uint32_t n = b->kernels.n;
+  Built best;
+  CgDevice dev;
+  Parts list = {0};
+  best_recipe(y->cx, x, n, &best);
+  if (!drv_device_text(y->cx, p, &best, &dev)) return false;
+  if (best.kernels.n == n && best.courses) {
+    best.parts = NEWN(&y->cx->session, Part *, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+      best.parts[i] =
+          part_of(y, &best, &dev, i, drv_best_try(&best.courses[i]));
+      want(y, &list, best.parts[i]);
+    }
+    if (!run(y, &list)) return false;
+    note(y->cx, &best);
+    deliver(y->cx, &best, &dev);
+  }
+  if (best.kernels.n != n || cg_flaws(&best.kernels) >= cg_flaws(&b->kernels))
+    return true;
+  *b = best;
+  *d = dev;
+  return true;
 }
 
 // The better of b and what other tiles made.
-static void choose(Built *b, CgDevice *d, const Built *tiles,
-                   const CgDevice *dev) {
-  b->freed = tiles->freed;
-  b->tried = tiles->mod;
+static bool choose(Yard *y, const CgProgram *p, Built *b, CgDevice *d,
+                   const Made *tiles) {
+  const Built *t = &tiles->b;
+  b->freed = t->freed;
+  b->nfreed = t->nfreed;
+  b->tried = t->mod;
   for (uint32_t i = 0; b->courses && i < b->kernels.n; i++)
-    if (i < tiles->kernels.n) b->courses[i].runs = tiles->courses[i].runs;
-  if (cg_flaws(&tiles->kernels) >= cg_flaws(&b->kernels)) return;
-  *b = *tiles;
-  *d = *dev;
+    if (i < t->kernels.n) b->courses[i].runs = t->courses[i].runs;
+  bool same = t->recipe.opt.spare_each && t->kernels.n == b->kernels.n &&
+              t->mod->funcs.n == b->mod->funcs.n;
+  Pair x = same ? compare(y->cx, b, t) : (Pair){0};
+  if (x.any && !x.all) return mix(y, p, &x, b, d);
+  if (cg_flaws(&t->kernels) >= cg_flaws(&b->kernels)) return true;
+  *b = *t;
+  *d = tiles->d;
+  return true;
 }
 
 // What is for kernels that have no smaller tiles.
@@ -446,18 +518,15 @@ static bool last_tries(Yard *y, const CgProgram *p, CgDevice *dev, Built *b) {
 // While variant b has flaws, and there are tries left.
 static bool smaller_tiles(Yard *y, const CgProgram *p, CgDevice *dev,
                           Built *b) {
-  CgBytes last = code_of(dev);
   for (uint32_t t = 0; t < COST_ASSEMBLE_ROUNDS; t++) {
-    Built tiles;
-    CgDevice d;
-    if (!cg_flaws(&b->kernels) || !has_runs(b)) break;
-    if (!drv_smaller_tiles(y->cx, p, b, last, &tiles, &d))
+    Made tiles;
+    if (!has_runs(b)) break;
+    if (!drv_smaller_tiles(y->cx, p, b, &tiles.b, &tiles.d))
       return y->cx->nerrors == 0 && last_tries(y, p, dev, b);
-    last = code_of(&d);
-    tiles.courses = courses_of(y->cx, b, &tiles);
-    if (!assemble_first(y, &d, &tiles, 1) || !improve(y, p, &d, &tiles, 1))
+    tiles.b.courses = courses_of(y->cx, b, &tiles.b);
+    if (!assemble_first(y, &tiles.d, &tiles.b, 1) ||
+        !improve(y, p, &tiles.d, &tiles.b, 1) || !choose(y, p, b, dev, &tiles))
       return false;
-    choose(b, dev, &tiles, &d);
   }
   return true;
 }

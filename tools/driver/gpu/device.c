@@ -325,12 +325,17 @@ static void fill(Ctx *cx, const CgProgram *p, const Built *b, CgPhase *phases,
                     .nphases = b->kernels.n};
 }
 
+static bool code_of(Ctx *cx, Built *b, Buf *out) {
+  const Recipe *r = &b->recipe;
+  if (drv_is_amd(b))
+    return cg_gpu(cx, b->mod, r->opt.prefix, CG_OBJECT, out, &b->kernels);
+  return drv_memo_ptx(cx, r->memo, b->mod, r->opt.prefix, out, &b->kernels);
+}
+
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   const Recipe *r = &b->recipe;
   Buf code = {.arena = &cx->session};
-  CgEmit what = drv_is_amd(b) ? CG_OBJECT : CG_ASM;
-  if (!lower(cx, p, b) ||
-      !cg_gpu(cx, b->mod, r->opt.prefix, what, &code, &b->kernels) ||
+  if (!lower(cx, p, b) || !code_of(cx, b, &code) ||
       !same_blocks(cx, p, b->mod, &b->kernels))
     return false;
   CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
@@ -341,39 +346,6 @@ bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
     return link_code(cx, &code, b, phases, out) &&
            (!r->opt.assembly || assembly(cx, b->mod, r->opt.prefix, out));
   out->text = text_of(&code);
-  return true;
-}
-
-static bool same_dims(const DimTab *a, const DimTab *b) {
-  bool same = a->syms.n == b->syms.n;
-  for (uint32_t i = 0; same && i < a->syms.n; i++)
-    same = strcmp(a->syms.at[i].name, b->syms.at[i].name) == 0;
-  return same;
-}
-
-bool drv_flawed_text(Ctx *cx, const CgProgram *p, const Built *known,
-                     const CgDevice *of, Built *b, CgDevice *out) {
-  Buf code = {.arena = &cx->session};
-  if (!lower(cx, p, b)) return false;
-  if (!same_dims(&b->mod->dims, of->dims) ||
-      b->mod->funcs.n != known->mod->funcs.n)
-    return drv_device_text(cx, p, b, out);
-  if (!cg_gpu_flawed(cx, b->mod, b->recipe.opt.prefix, &known->kernels, &code,
-                     &b->kernels) ||
-      !same_blocks(cx, p, b->mod, &b->kernels))
-    return false;
-  CgBytes text = cg_ptx_join(cx, (CgBytes){of->text.at, of->text.n - 1},
-                             (CgBytes){code.at, code.n}, &known->kernels);
-  if (!text.n) return drv_device_text(cx, p, b, out);
-  CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
-  for (uint32_t i = 0; i < b->kernels.n; i++)
-    phases[i] = cg_kernel_flaws(&known->kernels.at[i])
-                    ? phase(cx, b->mod, &b->kernels.at[i])
-                    : of->phases[i];
-  fill(cx, p, b, phases, out);
-  Buf whole = {.arena = &cx->session};
-  buf_add(&whole, text.at, text.n);
-  out->text = text_of(&whole);
   return true;
 }
 

@@ -9,12 +9,16 @@
 #include "passes/support/relief.h"
 #include "tools/driver/compile/compile.h"
 
+// PTX that is known of a program's kernels (memo.c).
+typedef struct DrvMemo DrvMemo;
+
 // What a variant is made of.
 typedef struct Recipe {
   DrvSpec spec;
   const Target *target;
   CgExpr when;  // it may be called
   DrvOptions opt;
+  DrvMemo *memo;     // of its program
   bool spare;        // for tensors that what stands before it does not take
   bool text;         // without machine code: the driver's compiler makes it
   const Param *odd;  // why there is no faster code: its rows, or axes
@@ -44,7 +48,8 @@ typedef struct Built {
   Recipe recipe;
   const Module *mod;
   uint32_t program;     // whose variant it is, by number
-  int64_t freed;        // spare_regs of the last try (fit.c)
+  int64_t *freed;       // by function, what the last tiles tried left (fit.c)
+  uint32_t nfreed;      // their number; 0: nothing was tried
   const Module *tried;  // what it made, or NULL
   CgKernels kernels;    // one for each phase
   Part **parts;         // of the kernels, or NULL
@@ -79,12 +84,24 @@ CgExpr drv_over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
 CgExpr drv_and(Ctx *cx, CgExpr a, CgExpr b);
 // Code by the recipe of *b; the tiles fit into shared memory (fit.c).
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
+// Registers of a thread that compute's have, and what a loop over keys takes.
+uint32_t drv_has_registers(const Func *f, const Target *t);
+// May the n functions of a module by r have tiles by themselves?
+bool drv_has_each(Ctx *cx, const Recipe *r, uint32_t n);
+// Registers that tiles leave free, of the n functions of `names`: a number
+// each. NULL: the most, for all.
+void drv_set_spare(Ctx *cx, DrvOptions *opt, const int64_t *spare, uint32_t n,
+                   const Module *names);
+// The same of a function, by its options.
+int64_t drv_spare_of(const DrvOptions *opt, const Func *f);
 // The same with the tiles that the recipe's options give.
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
-// The same where only kernels that have flaws in `known`, whose device is `of`,
-// are other code: theirs alone is made.
-bool drv_flawed_text(Ctx *cx, const CgProgram *p, const Built *known,
-                     const CgDevice *of, Built *b, CgDevice *out);
+// Text of a module with f of m alone.
+CgBytes drv_mach_of(Ctx *cx, const Module *m, Func *f);
+DrvMemo *drv_memo(Ctx *cx);
+// PTX of m as cg_gpu makes it; kernels that are known are not made again.
+bool drv_memo_ptx(Ctx *cx, DrvMemo *memo, const Module *m, const char *prefix,
+                  Buf *out, CgKernels *all);
 // The roles and tiles of a kernel as text (kernel.c).
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
 // The level of register usage of a kernel's first run.
@@ -95,9 +112,12 @@ bool drv_next_try(const Course *c, const Func *f, DrvTry *next);
 const DrvTry *drv_best_try(const Course *c);
 const DrvTry *drv_known_try(const Course *c, const DrvTry *t);
 void drv_note_try(Course *c, DrvTry t, bool run);
-// A recipe like that of b with smaller tiles, and its code, unlike `last`.
-bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
-                       CgBytes last, Built *out, CgDevice *dev);
+// Has kernel i of b flaws, and runs of ptxas left?
+bool drv_may_run(const Built *b, uint32_t i);
+// A recipe like that of b with smaller tiles for what has flaws, and its code
+// (tiles.c).
+bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
+                       CgDevice *dev);
 // Tells the user of kernels that are slow (slow.c).
 void drv_warn_slow(Ctx *cx, const CgProgram *p, const Built *built, uint32_t n);
 // Machine code for the last n devices of p; built are theirs (assemble.c).

@@ -18,7 +18,7 @@
 // ---------------------------------------------------------------- too large
 // Registers that the threads which compute have. AMD: half of a lane's, and all
 // where a workgroup has a CU for itself, on CDNA.
-static uint32_t has_registers(const Func *f, const Target *t) {
+uint32_t drv_has_registers(const Func *f, const Target *t) {
   const Op *last = f->body->last;
   const IrAttr *regs =
       last && last->code == OP_ROLES ? ir_attr(last, AT_TEAMREGS) : NULL;
@@ -31,7 +31,7 @@ static uint32_t has_registers(const Func *f, const Target *t) {
 
 // Those that a loop over keys takes beyond: of what lives at once.
 static uint32_t lacks(Ctx *cx, const Func *f, const Target *t) {
-  uint32_t has = has_registers(f, t);
+  uint32_t has = drv_has_registers(f, t);
   uint32_t n = ir_has_steps(f) ? 0 : ir_pressure(f, &cx->session).regs;
   return n > has ? n - has : 0;
 }
@@ -46,13 +46,18 @@ static uint32_t lacks_registers(Ctx *cx, const Module *m, const Target *t) {
   return most;
 }
 
+static DrvOptions quietly(const DrvOptions *opt) {
+  DrvOptions quiet = *opt;
+  quiet.print_after_all = quiet.time_passes = false;
+  quiet.dump_dir = NULL;
+  return quiet;
+}
+
 // Are these n functions those of level stream? Where tiles have made phases
 // too, as of bounds, functions have other numbers where tiles are chosen.
 static bool keeps_functions(Ctx *cx, const Recipe *r, uint32_t n) {
   DiagMark mark = diag_mark(cx);
-  DrvOptions quiet = r->opt;
-  quiet.print_after_all = quiet.time_passes = false;
-  quiet.dump_dir = NULL;
+  DrvOptions quiet = quietly(&r->opt);
   const Target *t =
       quiet.general ? target_by_name(r->target->gpu.general) : r->target;
   const Module *m = drv_lower(cx, r->spec, t, LV_STREAM, &quiet);
@@ -60,51 +65,143 @@ static bool keeps_functions(Ctx *cx, const Recipe *r, uint32_t n) {
   return m && m->funcs.n == n;
 }
 
-// AMD: the functions that lack more, a bit each; 0: all.
-static int64_t too_large(Ctx *cx, const Recipe *r, const Module *m) {
-  uint64_t all = 0;
-  if (r->target->gpu.vendor != VENDOR_AMD ||
-      !keeps_functions(cx, r, m->funcs.n))
-    return 0;
-  for (uint32_t i = 0; i < m->funcs.n && i < 64; i++)
-    if (lacks(cx, m->funcs.at[i], r->target) > COST_FIT_TOO_LARGE_AMD)
-      all |= (uint64_t)1 << i;
-  return (int64_t)all;
+// AMD: only where functions are those for which tiles are chosen.
+bool drv_has_each(Ctx *cx, const Recipe *r, uint32_t n) {
+  return r->target->gpu.vendor != VENDOR_AMD || keeps_functions(cx, r, n);
+}
+
+static int64_t most_of(const int64_t *x, uint32_t n) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
+  return most;
+}
+
+// Registers that tiles leave free, of the n functions of `names`: a number
+// each. NULL: the most, for all.
+void drv_set_spare(Ctx *cx, DrvOptions *opt, const int64_t *spare, uint32_t n,
+                   const Module *names) {
+  Buf text = {.arena = &cx->session};
+  for (uint32_t i = 0; i < n && names; i++)
+    relief_spare_put(&text, names->funcs.at[i]->name, spare[i]);
+  opt->spare_each = text.at;
+  opt->spare_regs = most_of(spare, n);
+}
+
+int64_t drv_spare_of(const DrvOptions *opt, const Func *f) {
+  return opt->spare_each ? relief_spare_named(opt->spare_each, f->name)
+                         : opt->spare_regs;
+}
+
+// ---------------------------------------------------------------- first tiles
+typedef struct Large {
+  Ctx *cx;
+  const CgProgram *p;
+  const Recipe *r;
+  const Module *m;  // of the first tiles
+  uint32_t n;
+  uint32_t *lack;  // by function, the least so far
+  int64_t *spare;  // what the tiles leave that lack so much
+  int64_t *least;  // that those leave which lacked more than is tried; 0: none
+} Large;
+
+static const Module *with_spare(const Large *l, const int64_t *spare,
+                                bool each) {
+  DrvOptions quiet = quietly(&l->r->opt);
+  drv_set_spare(l->cx, &quiet, spare, l->n, each ? l->m : NULL);
+  return drv_lower_mach(l->cx, l->r->spec, l->r->target, &quiet, l->p->name);
+}
+
+// NVIDIA: each function by itself, a little more at a time, but of far too much
+// the most at once, until it lacks nothing; the tiles that lack least.
+static bool free_each(Large *l) {
+  int64_t free = 0, *now = NEWN(&l->cx->session, int64_t, l->n + 1);
+  for (bool open = true; open && free < COST_FIT_MOST;) {
+    free += COST_FIT_NEXT;
+    for (uint32_t i = 0; i < l->n; i++)
+      now[i] = !l->least[i] || !l->lack[i] ? l->spare[i]
+               : free > l->least[i]        ? free
+                                           : l->least[i];
+    const Module *m = with_spare(l, now, true);
+    if (!m || m->funcs.n != l->n) continue;
+    open = false;
+    for (uint32_t i = 0; i < l->n; i++) {
+      uint32_t lack = lacks(l->cx, m->funcs.at[i], l->r->target);
+      if (!l->least[i] || !l->lack[i]) continue;
+      if (lack < l->lack[i]) l->lack[i] = lack, l->spare[i] = now[i];
+      open |= l->lack[i] > 0;
+    }
+  }
+  return most_of(l->spare, l->n) > 0;
+}
+
+// AMD: all of them as much, until no more than the bound is lacking. Where
+// nothing helps, the last tiles are the only ones.
+static bool free_large(Large *l, bool each, uint32_t lack) {
+  const Module *m = l->m;
+  uint32_t now = lack;
+  for (int64_t free = COST_FIT_NEXT; m && now > COST_FIT_TOO_LARGE_AMD &&
+                                     free <= COST_LAST_REGS + COST_FIT_NEXT;
+       free += COST_FIT_NEXT) {
+    for (uint32_t i = 0; i < l->n; i++)
+      if (!each || l->least[i]) l->spare[i] = free;
+    m = with_spare(l, l->spare, each);
+    now = lacks_registers(l->cx, m, l->r->target);
+  }
+  return m && now <= lack;
+}
+
+// Where all threads do all ptxas spills as soon as more lives than they have;
+// those that compute alone may have some left.
+static uint32_t bound_of(const Func *f, const Target *t) {
+  if (t->gpu.vendor == VENDOR_AMD) return COST_FIT_TOO_LARGE_AMD;
+  const Op *last = f->body->last;
+  return last && last->code == OP_ROLES ? COST_FIT_TOO_LARGE
+                                        : COST_FIT_TOO_LARGE_ALONE;
+}
+
+// The most that is lacking; 0: none is too large.
+static uint32_t find_large(Large *l) {
+  const Target *t = l->r->target;
+  bool any = false;
+  uint32_t most = 0;
+  l->lack = NEWN(&l->cx->session, uint32_t, l->n + 1);
+  l->spare = NEWN(&l->cx->session, int64_t, l->n + 1);
+  l->least = NEWN(&l->cx->session, int64_t, l->n + 1);
+  for (uint32_t i = 0; i < l->n; i++) {
+    l->lack[i] = lacks(l->cx, l->m->funcs.at[i], t);
+    bool much = l->lack[i] > COST_FIT_TOO_LARGE;
+    if (l->lack[i] > bound_of(l->m->funcs.at[i], t))
+      l->least[i] = much ? COST_FIT_MOST : COST_FIT_NEXT;
+    any |= l->least[i] > 0;
+    most = l->lack[i] > most ? l->lack[i] : most;
+  }
+  return any ? most : 0;
 }
 
 // Tiles of which far more lives at once than threads have are not even tried:
-// ptxas has taken long for each, and spilled kilobytes; so has LLVM. NVIDIA:
-// the most that is asked for at a time; AMD: until it fits, as more is free.
+// ptxas has taken long for each, and spilled kilobytes; so has LLVM.
 static void leave_too_large(Ctx *cx, const CgProgram *p, Built *b) {
   Recipe less = b->recipe;
   const Target *t = less.target;
   if (less.opt.spare_regs || drv_tiles_asked(less.spec.prog, t, &less.opt))
     return;
-  bool amd = drv_is_amd(b);
-  uint32_t bound = amd ? COST_FIT_TOO_LARGE_AMD : COST_FIT_TOO_LARGE;
-  int64_t step = amd ? COST_FIT_NEXT : COST_FIT_MOST;
+  DrvOptions quiet = quietly(&less.opt);
   DiagMark mark = diag_mark(cx);
-  DrvOptions quiet = less.opt;
-  quiet.print_after_all = quiet.time_passes = false;
-  quiet.dump_dir = NULL;
   const Module *m = drv_lower_mach(cx, less.spec, t, &quiet, p->name);
-  uint32_t lack = lacks_registers(cx, m, t), now = lack;
-  int64_t most = amd ? COST_LAST_REGS + step : step;
-  if (m && lack > bound) quiet.spare_funcs = too_large(cx, &less, m);
-  while (m && now > bound && quiet.spare_regs < most) {
-    quiet.spare_regs += step;
-    m = drv_lower_mach(cx, less.spec, t, &quiet, p->name);
-    now = lacks_registers(cx, m, t);
-  }
+  Large l = {.cx = cx, .p = p, .r = &less, .m = m, .n = m ? m->funcs.n : 0};
+  uint32_t most = find_large(&l);
+  bool each = !drv_is_amd(b) || (most && keeps_functions(cx, &less, l.n));
+  bool other =
+      most && (drv_is_amd(b) ? free_large(&l, each, most) : free_each(&l));
   diag_forget(cx, mark);
-  // Where nothing helps, AMD's last tiles are the only ones.
-  if (!m || lack <= bound || now > lack || (now == lack && !amd)) return;
-  less.opt.spare_regs = b->freed = quiet.spare_regs;
-  less.opt.spare_funcs = quiet.spare_funcs;
+  if (!other) return;
+  drv_set_spare(cx, &less.opt, l.spare, l.n, each ? m : NULL);
+  b->freed = l.spare;
+  b->nfreed = l.n;
   ctx_remark(cx,
              "%s: smaller tiles, which leave %lld registers of a thread free: "
              "%u more than there are would live at once",
-             p->name, (long long)b->freed, lack);
+             p->name, (long long)most_of(l.spare, l.n), most);
   b->recipe = less;
 }
 
@@ -120,137 +217,4 @@ bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
     diag_forget(cx, mark);
     plan_spare_smem(cx, p->name, r->target, &b->recipe.opt);
   }
-}
-
-// More at a time once a small step has not helped; few runs of ptxas are left.
-static int64_t registers_for(const Built *b, bool again) {
-  int64_t n = (int64_t)(cg_flaws(&b->kernels) % CG_SERIAL) / COST_FIT_PER_REG;
-  bool more = b->freed || again || !drv_is_amd(b);
-  int64_t least = more ? COST_FIT_NEXT : COST_FIT_LEAST;
-  return n < least ? least : n > COST_FIT_MOST ? COST_FIT_MOST : n;
-}
-
-// Is m what b is made of, or the last try for it?
-static bool is_known(Ctx *cx, const Module *m, const Built *b) {
-  const Module *have[] = {b->mod, b->tried};
-  Buf text = {.arena = &cx->session};
-  ir_print(m, &text);
-  for (int i = 0; i < 2; i++) {
-    Buf other = {.arena = &cx->session};
-    if (have[i]) ir_print(have[i], &other);
-    if (text.n == other.n && memcmp(text.at, other.at, text.n) == 0)
-      return true;
-  }
-  return false;
-}
-
-// ---------------------------------------------------------------- room
-// What lives at once beside what threads have, in the loop over keys of a
-// module that has the least room.
-typedef struct Need {
-  uint64_t lives, has;
-} Need;
-
-static bool is_fuller(Need x, Need y) {
-  return x.lives * y.has > y.lives * x.has;
-}
-
-static Need fullest(Ctx *cx, const Module *m, const Target *t) {
-  Need most = {0, 1};
-  for (uint32_t i = 0; i < m->funcs.n; i++) {
-    const Func *f = m->funcs.at[i];
-    if (ir_has_steps(f)) continue;
-    Need x = {ir_pressure(f, &cx->session).regs, has_registers(f, t)};
-    if (is_fuller(x, most)) most = x;
-  }
-  return most;
-}
-
-// What ptxas needed for a register that lives in b, it needs in other tiles
-// too: those in which it would spill as well are not tried.
-static bool has_room(Ctx *cx, Need need, const Built *b) {
-  uint64_t flaws = cg_flaws(&b->kernels);
-  Need had = fullest(cx, b->mod, b->recipe.target);
-  had.has += flaws / COST_FIT_SPILLED;
-  return drv_is_amd(b) || flaws >= CG_SERIAL || !is_fuller(need, had);
-}
-
-bool drv_same_text(CgBytes a, CgBytes b) {
-  return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
-}
-
-// Four groups of warps leave a thread the fewest registers: first one less.
-static bool one_less(const Built *b, Recipe *r) {
-  const CgKernelRecord *k = &b->kernels.at[b->kernels.n - 1];
-  if (!r->target->gpu.hopper || r->opt.general || r->opt.most_groups ||
-      k->threads <= HW_MOST_GROUPS * HW_GROUP_THREADS)
-    return false;
-  r->opt.most_groups = HW_MOST_GROUPS - 1;
-  return true;
-}
-
-// The functions whose kernels have flaws, a bit each; the others' tiles stay.
-static int64_t flawed(Ctx *cx, const Built *b) {
-  uint64_t all = 0;
-  if (!keeps_functions(cx, &b->recipe, b->kernels.n)) return 0;
-  for (uint32_t i = 0; i < b->kernels.n && i < 64; i++)
-    if (cg_kernel_flaws(&b->kernels.at[i])) all |= (uint64_t)1 << i;
-  return (int64_t)all;
-}
-
-static void remark_smaller(Ctx *cx, const CgProgram *p, const Built *b,
-                           const Built *out) {
-  bool serial = cg_flaws(&b->kernels) >= CG_SERIAL;
-  bool less =
-      !b->freed && out->recipe.opt.most_groups != b->recipe.opt.most_groups;
-  ctx_remark(cx,
-             "%s: %ssmaller tiles, which leave %lld registers of a thread "
-             "free: %s",
-             p->name, less ? "three groups of warps instead of four, " : "",
-             (long long)out->freed,
-             serial ? "products are serialized" : "registers are spilled");
-}
-
-// The next tiles for b: other ones, in which no more lives than threads have by
-// what ptxas made of b; else those in which least does. *i: tries so far.
-static bool next_tiles(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
-                       int *i) {
-  bool amd = drv_is_amd(b), any = false;
-  Built best;
-  Need least = {1, 0};
-  for (; *i < (amd ? 3 : 1) * COST_FIT_TRIES; ++*i) {
-    Recipe *r = &out->recipe;
-    if (!*i) one_less(b, r);
-    out->freed += registers_for(b, amd && *i);
-    r->opt.spare_regs = out->freed;
-    const Module *m = drv_lower_mach(cx, r->spec, r->target, &r->opt, p->name);
-    if (m && is_known(cx, m, b)) continue;
-    Need need = m ? fullest(cx, m, r->target) : (Need){0, 1};
-    if (is_fuller(least, need)) best = *out, least = need;
-    any = true;
-    if (!has_room(cx, need, b)) continue;
-    ++*i;
-    return true;
-  }
-  if (any) *out = best;
-  return any;
-}
-
-bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
-                       CgBytes last, Built *out, CgDevice *dev) {
-  const Recipe *r = &b->recipe;
-  if (drv_tiles_asked(r->spec.prog, r->target, &r->opt)) return false;
-  DiagMark mark = diag_mark(cx);
-  *out = (Built){.recipe = *r, .program = b->program, .freed = b->freed};
-  int64_t funcs = flawed(cx, b);
-  if (funcs) out->recipe.opt.spare_funcs |= funcs;
-  else out->recipe.opt.spare_funcs = 0;
-  for (int i = 0; next_tiles(cx, p, b, out, &i);) {
-    cx->remarks.n = mark.remarks;
-    remark_smaller(cx, p, b, out);
-    if (!drv_device_text(cx, p, out, dev)) break;
-    if (!drv_same_text(dev->text, last)) return true;
-  }
-  diag_forget(cx, mark);
-  return false;
 }

@@ -23,17 +23,17 @@ static void put_spec(Buf *b, DrvSpec s) {
 }
 
 static void put_options(Buf *b, const DrvOptions *o) {
-  const int64_t numbers[] = {o->tile_q,      o->tile_k,      o->chunk,
-                             o->group,       o->few,         o->walk,
-                             o->spare_regs,  o->spare_funcs, o->spare_smem,
-                             o->most_groups, o->relief,      o->workspace,
-                             o->strided,     o->general,     o->dense,
-                             o->first};
+  const int64_t numbers[] = {o->tile_q,     o->tile_k,     o->chunk,
+                             o->group,      o->few,        o->walk,
+                             o->spare_regs, o->spare_smem, o->most_groups,
+                             o->relief,     o->workspace,  o->strided,
+                             o->general,    o->dense,      o->first};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     buf_printf(b, "%lld ", (long long)numbers[i]);
   for (uint32_t i = 0; i < o->fixed.n; i++)
     buf_printf(b, "fixed %s %lld %d\n", o->fixed.at[i].name,
                (long long)o->fixed.at[i].value, (int)o->fixed.at[i].dtype);
+  buf_printf(b, "\neach %s", o->spare_each ? o->spare_each : "");
   buf_printf(b, "\nprefix %s\n", o->prefix);
 }
 

@@ -1,0 +1,201 @@
+// Smaller tiles for the kernels of a variant that ptxas has flaws in, where no
+// other code helps (remedy.c): those in which fewer registers live, by what the
+// kernel's own tiles spilled. The others keep theirs.
+//   keys     668 bytes, 128 x 64       leaves 96 free      keys     64 x 64
+//   queries    0 bytes, 192 x 64                           queries 192 x 64
+#include "ir/layout.h"
+#include "ir/pressure.h"
+#include "passes/support/cost.h"
+#include "tools/driver/gpu/device.h"
+#include "tools/plan/plan.h"
+
+// ---------------------------------------------------------------- room
+// What lives at once beside what threads have, in a loop over keys.
+typedef struct Need {
+  uint64_t lives, has;
+} Need;
+
+static bool is_fuller(Need x, Need y) {
+  return x.lives * y.has > y.lives * x.has;
+}
+
+static Need need_of(Ctx *cx, const Func *f, const Target *t) {
+  if (ir_has_steps(f)) return (Need){0, 1};
+  return (Need){ir_pressure(f, &cx->session).regs, drv_has_registers(f, t)};
+}
+
+// What ptxas needed for a register that lives in `had`, it needs in other tiles
+// too: those in which it would spill as well are not tried.
+static bool has_room(const Built *b, Need need, Need had, uint64_t flaws) {
+  had.has += flaws / COST_FIT_SPILLED;
+  return drv_is_amd(b) || flaws >= CG_SERIAL || !is_fuller(need, had);
+}
+
+// ---------------------------------------------------------------- search
+typedef struct Search {
+  Ctx *cx;
+  const CgProgram *p;
+  const Built *b;
+  uint32_t n;
+  bool each;       // functions have tiles by themselves
+  int64_t *freed;  // by function: what the last tiles left,
+  int64_t *spare;  // and what those that are taken do
+  Need *had, *least;
+  bool *open, *any;
+} Search;
+
+// More at a time once a small step has not helped; few runs of ptxas are left.
+static int64_t registers_for(const Built *b, uint64_t flaws, bool again) {
+  int64_t n = (int64_t)(flaws % CG_SERIAL) / COST_FIT_PER_REG;
+  bool more = b->nfreed || again || !drv_is_amd(b);
+  int64_t least = more ? COST_FIT_NEXT : COST_FIT_LEAST;
+  return n < least ? least : n > COST_FIT_MOST ? COST_FIT_MOST : n;
+}
+
+static uint64_t flaws_of(const Search *s, uint32_t i) {
+  return s->each ? cg_kernel_flaws(&s->b->kernels.at[i])
+                 : cg_flaws(&s->b->kernels);
+}
+
+// The functions of a module that search place i is about: one, or all.
+static Need need_at(const Search *s, const Module *m, uint32_t i) {
+  Need most = {0, 1};
+  for (uint32_t k = 0; k < m->funcs.n; k++) {
+    if (s->each && k != i) continue;
+    Need x = need_of(s->cx, m->funcs.at[k], s->b->recipe.target);
+    if (is_fuller(x, most)) most = x;
+  }
+  return most;
+}
+
+static bool same_code(const Search *s, const Module *m, const Module *have,
+                      uint32_t i) {
+  bool same = have && have->funcs.n == m->funcs.n;
+  for (uint32_t k = 0; k < m->funcs.n && same; k++)
+    same = (s->each && k != i) ||
+           drv_same_text(drv_mach_of(s->cx, m, m->funcs.at[k]),
+                         drv_mach_of(s->cx, have, have->funcs.at[k]));
+  return same;
+}
+
+// Is its code in m what b is made of, or the last try for it?
+static bool is_known(const Search *s, const Module *m, uint32_t i) {
+  return same_code(s, m, s->b->mod, i) || same_code(s, m, s->b->tried, i);
+}
+
+static Search search(Ctx *cx, const CgProgram *p, const Built *b) {
+  const DrvOptions *opt = &b->recipe.opt;
+  uint32_t n = b->kernels.n;
+  Search s = {.cx = cx, .p = p, .b = b};
+  s.each = n == b->mod->funcs.n && drv_has_each(cx, &b->recipe, n);
+  s.n = s.each ? n : 1;
+  s.freed = NEWN(&cx->session, int64_t, s.n + 1);
+  s.spare = NEWN(&cx->session, int64_t, s.n + 1);
+  s.had = NEWN(&cx->session, Need, s.n + 1);
+  s.least = NEWN(&cx->session, Need, s.n + 1);
+  s.open = NEWN(&cx->session, bool, s.n + 1);
+  s.any = NEWN(&cx->session, bool, s.n + 1);
+  for (uint32_t i = 0; i < s.n; i++) {
+    s.spare[i] =
+        s.each ? drv_spare_of(opt, b->mod->funcs.at[i]) : opt->spare_regs;
+    s.freed[i] = i < b->nfreed ? b->freed[i] : s.spare[i];
+    s.had[i] = need_at(&s, b->mod, i);
+    s.open[i] = s.each ? drv_may_run(b, i) : flaws_of(&s, i) > 0;
+  }
+  return s;
+}
+
+// Does less live than did? What is not counted, and products that wait for each
+// other, may need less whatever lives.
+static bool is_less(const Search *s, Need need, uint32_t i) {
+  return drv_is_amd(s->b) || !s->had[i].lives || flaws_of(s, i) >= CG_SERIAL ||
+         is_fuller(s->had[i], need);
+}
+
+// What the tiles in m, with `spare` left free, are for those that look.
+static bool settle(Search *s, const Module *m, const int64_t *spare) {
+  bool open = false;
+  for (uint32_t i = 0; i < s->n; i++) {
+    if (!s->open[i] || is_known(s, m, i)) {
+      open |= s->open[i];
+      continue;
+    }
+    Need need = need_at(s, m, i);
+    if (!is_less(s, need, i)) {
+      open = true;
+      continue;
+    }
+    bool room = has_room(s->b, need, s->had[i], flaws_of(s, i));
+    if (room || !s->any[i] || is_fuller(s->least[i], need)) {
+      s->spare[i] = spare[i];
+      s->least[i] = need;
+    }
+    s->any[i] = true;
+    s->open[i] = !room;
+    open |= !room;
+  }
+  return open;
+}
+
+// The next tiles: other ones, in which no more lives than threads have by what
+// ptxas made of b's; else those in which least does. False: there are none.
+static bool next_tiles(Search *s, Recipe *r) {
+  bool amd = drv_is_amd(s->b), any = false;
+  const Module *names = s->each ? s->b->mod : NULL;
+  int64_t *now = NEWN(&s->cx->session, int64_t, s->n + 1);
+  for (int t = 0; t < (amd ? 3 : 1) * COST_FIT_TRIES; t++) {
+    for (uint32_t i = 0; i < s->n; i++) {
+      if (s->open[i])
+        s->freed[i] += registers_for(s->b, flaws_of(s, i), amd && t);
+      now[i] = s->open[i] ? s->freed[i] : s->spare[i];
+    }
+    drv_set_spare(s->cx, &r->opt, now, s->n, names);
+    const Module *m =
+        drv_lower_mach(s->cx, r->spec, r->target, &r->opt, s->p->name);
+    if (!m || (s->each && m->funcs.n != s->n)) continue;
+    if (!settle(s, m, now)) break;
+  }
+  for (uint32_t i = 0; i < s->n; i++) any |= s->any[i];
+  drv_set_spare(s->cx, &r->opt, s->spare, s->n, names);
+  return any;
+}
+
+static bool had_four(const Search *s) {
+  const Recipe *r = &s->b->recipe;
+  bool four = false;
+  for (uint32_t i = 0; i < s->b->kernels.n; i++)
+    four |= (!s->each || s->any[i]) &&
+            s->b->kernels.at[i].threads > HW_MOST_GROUPS * HW_GROUP_THREADS;
+  return four && r->target->gpu.hopper && !r->opt.general && !s->b->nfreed;
+}
+
+static void remark_smaller(const Search *s) {
+  bool serial = cg_flaws(&s->b->kernels) >= CG_SERIAL;
+  int64_t most = 0;
+  for (uint32_t i = 0; i < s->n; i++)
+    most = s->any[i] && s->spare[i] > most ? s->spare[i] : most;
+  ctx_remark(s->cx,
+             "%s: %ssmaller tiles, which leave %lld registers of a thread "
+             "free: %s",
+             s->p->name,
+             had_four(s) ? "three groups of warps instead of four, " : "",
+             (long long)most,
+             serial ? "products are serialized" : "registers are spilled");
+}
+
+bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
+                       CgDevice *dev) {
+  const Recipe *r = &b->recipe;
+  if (drv_tiles_asked(r->spec.prog, r->target, &r->opt)) return false;
+  DiagMark mark = diag_mark(cx);
+  Search s = search(cx, p, b);
+  *out = (Built){.recipe = *r, .program = b->program};
+  bool ok = next_tiles(&s, &out->recipe);
+  out->freed = s.freed;
+  out->nfreed = s.n;
+  cx->remarks.n = mark.remarks;
+  if (ok) remark_smaller(&s);
+  ok = ok && drv_device_text(cx, p, out, dev);
+  if (!ok) diag_forget(cx, mark);
+  return ok;
+}
