@@ -9,6 +9,9 @@
 // it); its uses are scaled instead. Otherwise the scaled scores stay, and only
 // log2(e) goes into the fma. Corrections become exp2 as well.
 //
+// What a column has in common, as the row's sum in a gradient of keys, is such
+// a term too: exp2(fma(%a, %c2, neg(mul(%col, log2e)))).
+//
 // The fma rounds once and its row's term before, which is as good as a
 // reference while scores are modest. Where a mask may be added to them, of
 // -1e10 or the least f32, the difference comes first: exp2(mul(sub(%s, %r),
@@ -143,12 +146,34 @@ static bool is_wide(Exp2 *x, Value v) {
   return wide;
 }
 
+// Which of two terms is the score: that of keys beside a row's, or that of
+// pairs beside a column's, as where a gradient of keys has sums of rows.
+static bool is_first(const Exp2 *x, Value p, Value q, bool *first) {
+  *first = keyed(x, p);
+  if (keyed(x, p) != keyed(x, q)) return true;
+  *first = by_row(x, p);
+  return keyed(x, p) && by_row(x, p) != by_row(x, q);
+}
+
+// A score that is a sum is looked into where nothing else needs it: what masked
+// keys have in its place, 0 or -inf, they have in that of the fma.
+static bool may_replace(const Exp2 *x, const Builder *b, const Op *op) {
+  return !ir_attr(op, AT_NOTE) ||
+         (ir_count_uses(x->f, op->res[0]) == 1 && op->parent == b->region);
+}
+
+static void take_note(const Exp2 *x, Op *from, Value to) {
+  const IrAttr *note = ir_attr(from, AT_NOTE);
+  if (!note) return;
+  ir_set_attr(x->f, ir_def(x->f, to), *note);
+  ir_del_attr(from, AT_NOTE);
+}
+
 // The argument of exp, times log2(e).
 static Value argument(Exp2 *x, Builder *b, Value arg) {
-  const Op *op = ir_def(x->f, arg);
-  bool score = op && ir_attr(op, AT_NOTE);
-  bool sum = op && !score && (op->code == OP_SUB || op->code == OP_ADD);
-  if (!sum) return times(x, b, arg);
+  Op *op = ir_def(x->f, arg);
+  bool sum = op && (op->code == OP_SUB || op->code == OP_ADD);
+  if (!sum || !may_replace(x, b, op)) return times(x, b, arg);
   Value p = op->args[0], q = op->args[1];
   if (!keyed(x, p) && !keyed(x, q)) {  // a correction: both of one scale
     Scaled s = scaled_of(x, p), t = scaled_of(x, q);
@@ -156,16 +181,19 @@ static Value argument(Exp2 *x, Builder *b, Value arg) {
     Value row = scaled_row(x, s.c);
     return ir_2(b, OP_MUL, ir_2(b, op->code, s.a, t.a), row);
   }
-  if (keyed(x, p) == keyed(x, q)) return times(x, b, arg);
-  bool minus = op->code == OP_SUB && !keyed(x, q);
-  if (op->code == OP_SUB && keyed(x, q)) return times(x, b, arg);
-  if (is_wide(x, keyed(x, p) ? p : q)) return times(x, b, arg);
-  Scaled s = scaled_of(x, keyed(x, p) ? p : q);
-  Value row = times(x, b, keyed(x, p) ? q : p);
+  bool first;  // p is the score
+  if (!is_first(x, p, q, &first)) return times(x, b, arg);
+  Value pair = first ? p : q, other = first ? q : p;
+  bool minus = op->code == OP_SUB;
+  if ((minus && !first) || is_wide(x, pair)) return times(x, b, arg);
+  Scaled s = scaled_of(x, pair);
+  Value row = times(x, b, other);
   double k;
   bool fold = ir_const_value(x->f, row, &k);
   if (minus) row = fold ? ir_const_f(b, DT_F32, -k) : ir_1(b, OP_NEG, row);
-  return ir_3(b, OP_FMA, s.a, scaled_row(x, s.c), row);
+  Value y = ir_3(b, OP_FMA, s.a, scaled_row(x, s.c), row);
+  take_note(x, op, y);
+  return y;
 }
 
 static void rewrite_exps(Exp2 *x, Region *r) {
