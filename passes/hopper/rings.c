@@ -607,10 +607,12 @@ static bool filled_together(const Rings *w, const Region *r, uint32_t k,
   return nk == nl && nk <= 1;
 }
 
-// The ring filled right in front of this one, wherever it is filled; -1: none.
+// The ring filled right in front of this one and of other strips, wherever it
+// is filled; -1: none.
 static int tiles_of(const Rings *w, uint32_t k) {
   const Op *op = w->rings[k].site->prev;
-  while (op && op->code != OP_SFILL) op = op->prev;
+  while (op && (op->code != OP_SFILL || w->rings[hop_rings_of(w, op)].strip))
+    op = op->prev;
   int l = op ? hop_rings_of(w, op) : -1;
   return l >= 0 && l < (int)k && !w->rings[l].own && !w->rings[l].strip &&
                  !w->rings[l].raw && w->rings[l].stages == w->rings[k].stages &&
