@@ -248,6 +248,14 @@ static void plan_ahead(const Func *f, const Op *pass, const Target *tg,
   Dim more = dim_bin(d, DIM_ADD, p->parts, less);
   p->planned = dim_bin(d, DIM_MIN, more, dim_const(d, 1));
   p->by = tile_plan_axis(f, pass, p);
+  if (p->by < 0 || p->own) return;
+  // A batch of short sequences beside one wants that one in many parts.
+  uint32_t axis = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
+  Dim room = dim_bin(d, DIM_FLOORDIV, most_keys(f, pass, axis),
+                     dim_const(d, COST_SPLIT_PLAN_KEYS));
+  room = dim_bin(d, DIM_MIN, room, dim_const(d, COST_SPLIT_MOST));
+  room = dim_bin(d, DIM_MUL, room, p->planned);
+  p->parts = dim_bin(d, DIM_MAX, p->parts, room);
 }
 
 static void remark_parts(Ctx *cx, const Func *f, const TilePlan *p) {
