@@ -880,12 +880,14 @@ static bool make_room(Rings *w) {
 
 // Strips have as many stages as tiles have, in what all else leaves: 640 bytes
 // where tiles fill shared memory, beside what is reserved for other programs.
+// Else in that of the next task's tiles, whose loads are few where those of the
+// strips are in each step.
 static bool strips_fit(Rings *w) {
   if (!has_strips(w)) return true;
   set_strips(w);
-  bool more = some_ride(w);
+  bool ride = some_ride(w), more = true;
   while (more && all_bytes(w) > (int64_t)w->target->gpu.smem)
-    more = make_room(w);
+    more = ride ? make_room(w) : give_up_next(w);
   return all_bytes(w) <= (int64_t)w->target->gpu.smem;
 }
 

@@ -291,13 +291,14 @@ static void put_loads(const Strips *s, const Strip *x) {
   ir_erase(x->load);
 }
 
-// Do the rings have the stages that they had, with those of the strips?
+// Do the rings of what steps read have the stages that they had, with those of
+// the strips?
 static bool still_fits(const Strips *s, const Target *t) {
   Rings now;
   if (!hop_rings_plan(&now, s->f, t)) return false;
   for (uint32_t i = 0; i < s->rings->nrings; i++) {
     const Ring *old = &s->rings->rings[i];
-    if (!old->site) continue;
+    if (!old->site || !old->streams) continue;
     if (now.rings[hop_rings_of(&now, old->site)].stages < old->stages)
       return false;
   }
