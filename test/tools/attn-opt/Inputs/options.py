@@ -14,7 +14,7 @@ def run(*args):
                           text=True)
 
 
-rows = re.findall(r'^OPTION\("([\w-]+)", \w+, (\w+), "([\w,]*)"',
+rows = re.findall(r'^OPTION\("([\w-]+)", \w+, (\w+), "([\w,.:]*)"',
                   (root / "passes/options.def").read_text(), re.M)
 own = re.findall(r'^ {4}\{"([\w-]+)", "([\w,]*)"',
                  (root / "tools/attn-opt.c").read_text(), re.M)
