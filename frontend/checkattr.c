@@ -14,15 +14,16 @@ typedef enum ValueKind {
 typedef struct Row {
   const char *name;
   ValueKind kind;
+  const char *words;  // that are taken, each behind a space; "": any
 } Row;
 
 static const Row attributes[] = {
-#define ATTR(name, kind, doc) {#name, kind},
+#define ATTR(name, kind, words, doc) {#name, kind, words},
 #include "frontend/attributes.def"
 };
 
 static const Row keys[] = {
-#define KEY(name, kind, doc) {#name, kind},
+#define KEY(name, kind, doc) {#name, kind, ""},
 #include "frontend/schedule.def"
 };
 
@@ -52,32 +53,45 @@ static bool is_param(const Decl *d, const char *name) {
   return false;
 }
 
-static bool matches(const Decl *d, const Expr *e, ValueKind kind) {
+static bool is_word(const Expr *e, const char *words) {
+  size_t n;
+  if (e->kind != EX_NAME || !*words) return e->kind == EX_NAME;
+  for (const char *w = words + 1; *w; w += n + (w[n] == ' ')) {
+    n = strcspn(w, " ");
+    if (strlen(e->name) == n && strncmp(w, e->name, n) == 0) return true;
+  }
+  return false;
+}
+
+static bool matches(const Decl *d, const Expr *e, const Row *r) {
   DType t;
-  switch (kind) {
+  switch (r->kind) {
   case NONE: return false;
   case STRING: return e->kind == EX_STRING;
-  case NAME: return e->kind == EX_NAME;
+  case NAME: return is_word(e, r->words);
   case TYPE:
     return e->kind == EX_NAME &&
            dtype_by_name(e->name, (uint32_t)strlen(e->name), &t) &&
            dtype_is_float(t);
   case INT: return (e->kind == EX_INT && e->ival > 0) || is_auto(e);
   case PARAM: return e->kind == EX_NAME && is_param(d, e->name);
-  case WORD: return e->kind == EX_NAME || e->kind == EX_INT;
+  case WORD: return is_word(e, r->words) || (e->kind == EX_INT && e->ival > 0);
   }
   return false;
 }
 
-static const char *describe(ValueKind kind) {
+static const char *describe(Check *c, const Row *r) {
   static const char *const text[] = {"no argument",
                                      "a string",
                                      "a word",
                                      "a float type",
                                      "a positive integer or auto",
                                      "the name of a parameter",
-                                     "a word or an integer"};
-  return text[kind];
+                                     "a word or a positive integer"};
+  if (!*r->words) return text[r->kind];
+  return arena_printf(&c->cx->session, "%sone of:%s",
+                      r->kind == WORD ? "a positive integer or " : "",
+                      r->words);
 }
 
 void ck_attrs(Check *c, Decl *d) {
@@ -95,9 +109,8 @@ void ck_attrs(Check *c, Decl *d) {
     bool ok = r->kind == NONE
                   ? a->args.n == 0
                   : a->args.n == 1 && a->args.at[0].kind == ARG_POS &&
-                        matches(d, a->args.at[0].value, r->kind);
-    if (!ok)
-      diag_add(c->cx, DIAG_attr_arg, a->span, a->name, describe(r->kind));
+                        matches(d, a->args.at[0].value, r);
+    if (!ok) diag_add(c->cx, DIAG_attr_arg, a->span, a->name, describe(c, r));
   }
 }
 
@@ -134,10 +147,10 @@ void ck_schedule(Check *c, Decl *d) {
     }
     s->value->ty = s->value->kind == EX_INT ? ty_scalar(DT_I64, true)
                                             : (Ty){.kind = TY_AUTO};
-    if (!matches(d, s->value, r->kind)) {
+    if (!matches(d, s->value, r)) {
       s->value->ty = ty_error();
       diag_add(c->cx, DIAG_schedule_value, s->value->span, s->name,
-               describe(r->kind));
+               describe(c, r));
     }
     for (uint32_t k = 0; k < i; k++)
       if (d->settings.at[k].name == s->name)

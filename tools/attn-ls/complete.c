@@ -113,7 +113,8 @@ static void add_snippets(Comp *c, const char *place) {
 }
 
 static void add_attributes(Comp *c) {
-#define ATTR(name, kind, doc) item(c, #name, K_PROPERTY, doc, NULL, NULL);
+#define ATTR(name, kind, words, doc) \
+  item(c, #name, K_PROPERTY, doc, NULL, NULL);
 #include "frontend/attributes.def"
 }
 

@@ -110,7 +110,7 @@ static bool about_name(Card *c, uint32_t offset, uint32_t *lo, uint32_t *hi) {
 // Attributes and keys of schedules.
 static bool about_table(Card *c, const char *word, bool attribute) {
   static const char *const attrs[][2] = {
-#define ATTR(name, kind, doc) {#name, doc},
+#define ATTR(name, kind, words, doc) {#name, doc},
 #include "frontend/attributes.def"
       {NULL, NULL}};
   static const char *const keys[][2] = {
