@@ -135,8 +135,19 @@ static bool is_skewed(const Place *p, const Op *op) {
   return s.some;
 }
 
+// Rows times rows, each with its own: elements of a group's own tiles.
+static bool is_of_rows(const Place *p, const Op *op) {
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  for (uint32_t i = 0; i < 2 && over->n == 1; i++)
+    if (other_axis(ir_type(p->f, op->args[i]), (uint32_t)over->list[0]) !=
+        p->lane)
+      return false;
+  return over->n == 1;
+}
+
 bool lower_plan_dot(Place *p, const Op *op) {
   Product d;
+  if (is_of_rows(p, op)) return true;
   if (!is_product(p, op, &d)) return false;
   widen_turned(p, &d);
   widen_rows(p, d.b, d.u, d.nb);

@@ -79,7 +79,7 @@ Value tile_linear_written(const Tiler *t, Builder *b, Value w, Value vector) {
   if (!t->plan.linear || t->share != SHARE_STATES ||
       is_bounded(t, b->fn, vector))
     return w;
-  Value zero = ir_const_f(b, DT_F32, 0);
+  Value zero = ir_const_f(b, ir_type(b->fn, w)->dtype, 0);
   return ir_3(b, OP_SELECT, is_column(t, b), w, zero);
 }
 
