@@ -14,7 +14,8 @@
 
 // Instruction sets the target row allows.
 typedef struct CgFeatures {
-  bool fma, floor, f16, masked, avx512, avx512bf16;
+  bool fma, floor, f16, masked, avx512;
+  bool bf16;   // rounds to bf16, and adds products of pairs of it
   bool flush;  // f32 denormals are zero
 } CgFeatures;
 

@@ -200,7 +200,8 @@ typedef enum attn_isa {
   ATTN_ISA_X86_64_V4,
   ATTN_ISA_X86_64_V4_BF16, /* + avx512_bf16 */
   ATTN_ISA_X86_64_V4_AMX,  /* + avx512_bf16, amx_tile, amx_bf16 */
-  ATTN_ISA_AARCH64 = 0x200
+  ATTN_ISA_AARCH64 = 0x200,
+  ATTN_ISA_AARCH64_BF16 /* + bf16 (BFDOT, BFCVT) */
 } attn_isa;
 
 /* The highest level of this CPU (and of the operating system's support). */

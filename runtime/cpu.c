@@ -130,17 +130,25 @@ void rt_fp_leave(uint64_t saved) {
 }
 
 #elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+enum { HAS_BF16 = 1 << 14 };  // of AT_HWCAP2
 
 int attn_cpu_isa(void) {
-  return ATTN_ISA_AARCH64;
+  bool bf16 = getauxval(AT_HWCAP2) & HAS_BF16;
+  return bf16 ? ATTN_ISA_AARCH64_BF16 : ATTN_ISA_AARCH64;
 }
 
 int attn_cpu_rank(int isa) {
-  return isa == ATTN_ISA_AARCH64;
+  int here = attn_cpu_isa();
+  if (isa >> 8 != here >> 8 || isa > here) return 0;
+  return isa - ATTN_ISA_AARCH64 + 1;
 }
 
 const char *attn_cpu_why(int isa) {
-  return isa == ATTN_ISA_AARCH64 ? "" : "another family of CPUs";
+  int here = attn_cpu_isa();
+  if (isa >> 8 != here >> 8) return "another family of CPUs";
+  return isa > here ? "the CPU has not all of its instructions" : "";
 }
 
 void rt_cpu_pause(void) {

@@ -4,11 +4,10 @@
 #include "codegen/math/random.h"
 
 #include "ir/facts.h"
+#include "runtime/attn_abi.h"
 
 #include <assert.h>
 #include <stddef.h>
-
-#include "runtime/attn_abi.h"
 
 #define B g->b
 
@@ -526,16 +525,28 @@ static LLVMValueRef emit_vswap(Cg *g, const Op *op) {
                                 LLVMConstVector(at, n), "");
 }
 
+// BFDOT: as VDPBF16PS, but for roundings between the two products.
+static LLVMValueRef bfdot(Cg *g, LLVMValueRef *a) {
+  static const char name[] = "llvm.aarch64.neon.bfdot";
+  LLVMTypeRef over[] = {cg_of(a[0]), cg_of(a[1])};
+  unsigned id = LLVMLookupIntrinsicID(name, sizeof name - 1);
+  LLVMValueRef f = LLVMGetIntrinsicDeclaration(g->mod, id, over, 2);
+  LLVMTypeRef t = LLVMIntrinsicGetType(g->lc, id, over, 2);
+  return LLVMBuildCall2(B, t, f, a, 3, "");
+}
+
 static LLVMValueRef emit_dpbf16(Cg *g, const Op *op) {
   uint32_t n = res_type(g, op)->n;
   static const char *const names[] = {"llvm.x86.avx512bf16.dpbf16ps.128",
                                       "llvm.x86.avx512bf16.dpbf16ps.256",
                                       "llvm.x86.avx512bf16.dpbf16ps.512"};
+  bool arm = cg_isa(g->target) >> 8 == ATTN_ISA_AARCH64 >> 8;
   LLVMTypeRef bf = LLVMVectorType(LLVMBFloatTypeInContext(g->lc), 2 * n);
   LLVMValueRef a[3] = {arg(g, op, 0),
                        LLVMBuildBitCast(B, arg(g, op, 1), bf, ""),
                        LLVMBuildBitCast(B, arg(g, op, 2), bf, "")};
-  assert(n == 4 || n == 8 || n == 16);
+  assert(n == 4 || (!arm && (n == 8 || n == 16)));
+  if (arm) return bfdot(g, a);
   return cg_intrinsic(g, names[n == 16 ? 2 : n == 8 ? 1 : 0], NULL, a, 3);
 }
 

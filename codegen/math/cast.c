@@ -37,11 +37,11 @@ static LLVMValueRef bf16_to_f32(Cg *g, LLVMValueRef v) {
   return real(g, shl(g, LLVMBuildZExt(B, v, like(g, v, DT_I32), ""), 16));
 }
 
-// Round to nearest even on the bits: add 0x7fff plus the last kept bit. The
+// Round to nearest even on the bits: add 0x7fff plus the last kept bit. x86's
 // instruction differs in one thing: denormals become zero, as in dpbf16.
 static LLVMValueRef f32_to_bf16(Cg *g, LLVMValueRef v) {
   LLVMTypeRef i16 = like(g, v, DT_I16);
-  if (g->has.avx512bf16 && cg_lanes_of(i16) >= 4) {
+  if (g->has.bf16 && cg_lanes_of(i16) >= 4) {
     LLVMTypeRef bf = cg_like(g, i16, LLVMBFloatTypeInContext(g->lc));
     return LLVMBuildBitCast(B, LLVMBuildFPTrunc(B, v, bf, ""), i16, "");
   }

@@ -17,6 +17,7 @@ static int isa_of(const Target *t) {
       {"X86_64_V4_BF16", ATTN_ISA_X86_64_V4_BF16},
       {"X86_64_V4_AMX", ATTN_ISA_X86_64_V4_AMX},
       {"AARCH64", ATTN_ISA_AARCH64},
+      {"AARCH64_BF16", ATTN_ISA_AARCH64_BF16},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (strcmp(rows[i].name, t->isa) == 0) return rows[i].isa;

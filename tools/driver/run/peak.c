@@ -132,13 +132,31 @@ static double neon_f64(int64_t n) {
   return total;
 }
 
+__attribute__((target("arch=armv8.2-a+bf16"))) static double
+neon_bf16(int64_t n) {
+  float32x4_t acc[ACCUMULATORS];
+  bfloat16x8_t a = vreinterpretq_bf16_u16(vdupq_n_u16(0x3f80));  // ones
+  for (int i = 0; i < ACCUMULATORS; i++) acc[i] = vdupq_n_f32(0.5f);
+  for (int64_t k = 0; k < n; k++)
+    _Pragma("GCC unroll 12") for (int i = 0; i < ACCUMULATORS; i++) acc[i] =
+        vbfdotq_f32(acc[i], a, a);
+  double total = 0;
+  for (int i = 0; i < ACCUMULATORS; i++) total += vgetq_lane_f32(acc[i], 0);
+  return total;
+}
+
 typedef struct Kernel {
   const char *isa;
   Work *f32, *f64, *bf16;
   int lanes, pairs;
 } Kernel;
 
-static const Kernel kernels[] = {{"AARCH64", neon_f32, neon_f64, NULL, 4, 0}};
+enum { PAIRS = 4 * 4 * ACCUMULATORS };
+
+static const Kernel kernels[] = {
+    {"AARCH64", neon_f32, neon_f64, NULL, 4, 0},
+    {"AARCH64_BF16", neon_f32, neon_f64, neon_bf16, 4, PAIRS},
+};
 #else
 #error "no peak kernels for this architecture"
 #endif
