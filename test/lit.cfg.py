@@ -48,7 +48,7 @@ if all(map(shutil.which, ["qemu-aarch64", "aarch64-linux-gnu-gcc"])):
 if all(os.path.isdir(os.path.join("/usr/lib/python3/dist-packages", m))
        for m in ("sphinx", "myst_parser")):
     config.available_features.add("sphinx")
-for program in ["nvim", "emacs", "node", "man", "lintian", "chromium"]:
+for program in ["nvim", "emacs", "node", "man", "lintian", "chromium", "mypy"]:
     if shutil.which(program):
         config.available_features.add(program)
 if shutil.which("clang-22") and os.path.exists("/usr/lib/wasm32-wasi/libc.a"):
