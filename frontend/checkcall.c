@@ -307,7 +307,8 @@ static Sym *callee_sym(Check *c, Expr *callee) {
     callee->sym = ck_lookup(c, callee->name, callee->span);
   else if (callee->kind == EX_MEMBER) callee->sym = ck_member(c, callee);
   else {
-    diag_add(c->cx, DIAG_not_function, callee->span, "this value", "a value");
+    diag_add(c->cx, DIAG_not_function, callee->span, "this expression",
+             "a value");
     return NULL;
   }
   callee->ty = (Ty){0};  // a function has no type

@@ -48,9 +48,11 @@ if all(map(shutil.which, ["qemu-aarch64", "aarch64-linux-gnu-gcc"])):
 if all(os.path.isdir(os.path.join("/usr/lib/python3/dist-packages", m))
        for m in ("sphinx", "myst_parser")):
     config.available_features.add("sphinx")
-for program in ["nvim", "emacs", "node", "man", "lintian", "chromium"]:
+for program in ["nvim", "emacs", "node", "man", "lintian", "chromium", "mypy"]:
     if shutil.which(program):
         config.available_features.add(program)
+if os.path.exists("/usr/include/tree_sitter/api.h"):
+    config.available_features.add("tree-sitter")
 if shutil.which("clang-22") and os.path.exists("/usr/lib/wasm32-wasi/libc.a"):
     config.available_features.add("wasm")
 ptxas = [os.environ.get("ATTNC_PTXAS"), shutil.which("ptxas"),

@@ -9,7 +9,7 @@ BUILD_PACKAGES="cmake ninja-build gcc libc6-dev flex bison llvm-22-dev \
 RUN_PACKAGES="python3 python3-numpy"
 TEST_PACKAGES="make binutils file pkgconf dpkg-dev g++ clang-22 clang-format-22 libclang-rt-22-dev qemu-user \
   gcc-aarch64-linux-gnu libc6-dev-arm64-cross neovim emacs-nox \
-  elpa-eglot nodejs python3-torch man-db lintian \
+  elpa-eglot nodejs libtree-sitter-dev python3-torch man-db lintian mypy \
   python3-sphinx python3-myst-parser wasi-libc libclang-rt-22-dev-wasm32"
 
 missing_packages() {

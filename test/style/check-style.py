@@ -260,15 +260,23 @@ def check_names(objects):
 
 # Functions whose names others prescribe.
 ANY_NAME = {"attn_lex"}
+# Made by other programs.
+GENERATED = "tools/editors/tree-sitter/src"
 # The lazily made default context of the runtime.
 ALLOWED_STATE = {"shared"}
 
+
+def sources(folder):
+    return [path for path in sorted((root / folder).rglob("*.[chly]"))
+            if root / GENERATED not in path.parents]
+
+
 for folder in ["ir", "frontend", "passes", "codegen", "runtime", "tools"]:
-    for path in sorted((root / folder).rglob("*.[chly]")):
+    for path in sources(folder):
         check_file(folder, path)
 for folder in ["ir", "frontend", "passes", "codegen", "runtime", "tools",
                "test/unit"]:
-    for path in sorted((root / folder).rglob("*.[chly]")):
+    for path in sources(folder):
         check_functions(path)
 for folder in ["docs", "passes", "tools"]:
     for path in sorted((root / folder).rglob("*.md")):

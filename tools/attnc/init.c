@@ -117,7 +117,9 @@ static int write_files(Session *s, void *data) {
       return EXIT_OK;
     if (!s->cli->quiet) fprintf(stderr, "wrote %s\n", path);
   }
-  if (!s->cli->quiet) fputs("next: attnc check attention.attn; make\n", stderr);
+  if (!s->cli->quiet)
+    fprintf(stderr, "next: attnc check %s; make -C %s\n",
+            path_of(s, dir, files[0].name), dir);
   return EXIT_OK;
 }
 

@@ -38,5 +38,5 @@ __all__ = ["AbiError", "AlignError", "ArgumentError", "Choice", "CompileError",
 def __getattr__(name):
     if name in ("torch", "hf", "jax"):  # imported at first use
         import importlib
-        return importlib.import_module(".torch", __name__)
+        return importlib.import_module("." + name, __name__)
     raise AttributeError(f"module 'attn' has no attribute '{name}'")

@@ -3,7 +3,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from . import torch as torch
+from . import hf as hf, jax as jax, torch as torch
 
 __version__: str
 

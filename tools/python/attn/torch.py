@@ -616,9 +616,10 @@ class Function:
         op = self._ops.get(program)
         if op is None:
             with self._lock:
-                name = f"attn_function::{program.name}_{len(_registered)}"
-                op = self._ops.setdefault(program, None) or \
-                    register(program, name)
+                # Exported graphs name operators: by what the code is.
+                code = os.path.basename(program._library.path)[:16]
+                name = f"attn_function::{program.name}_{code}"
+                op = register(_registered.get(name, program), name)
                 self._ops[program] = op
         return op
 

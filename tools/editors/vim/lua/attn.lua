@@ -37,6 +37,28 @@ function M.attach(opts)
   return id
 end
 
+-- Colours by Tree-sitter; PARSER is the library of tools/editors/tree-sitter.
+function M.treesitter(parser)
+  local language = vim.treesitter.language or {}
+  if language.add then
+    language.add("attn", { path = parser })
+  else
+    vim.treesitter.require_language("attn", parser)
+  end
+  _G.attn_colour = function()
+    if vim.treesitter.start then
+      return vim.treesitter.start(0, "attn")
+    end
+    vim.treesitter.highlighter.new(vim.treesitter.get_parser(0, "attn"))
+  end
+  vim.cmd([[
+    augroup attn_treesitter
+      autocmd!
+      autocmd FileType attn lua attn_colour()
+    augroup END
+  ]])
+end
+
 function M.setup(opts)
   _G.attn_attach = function() M.attach(opts) end
   vim.cmd([[

@@ -1,0 +1,1 @@
+[(block) (check) (schedule) (parameters)] @fold
