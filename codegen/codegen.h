@@ -167,6 +167,7 @@ typedef struct CgKernelRecord {
   CgExpr when;       // what tensors must be, over the module's dims; n = 0: any
   bool serialized;   // ptxas made the products synchronous
   uint32_t warning;  // number of ptxas's first C75xx, or 0
+  uint32_t lacks;    // registers of a thread without which ptxas makes no code
   uint32_t level;    // of register usage; 0: ptxas's own
   uint32_t runs;     // of ptxas, for this kernel
 } CgKernelRecord;
@@ -175,8 +176,9 @@ typedef Vec(CgKernelRecord) CgKernels;
 
 // What is wrong with the machine code of these kernels: 0 nothing, else bytes
 // spilled; serialized products are worse than any spill, other warnings as bad
-// as a few bytes.
-enum { CG_SERIAL = 1 << 24, CG_WARNING = 16 };
+// as a few bytes. Where ptxas makes no code it is the worst, by the bytes of
+// the registers that are lacking.
+enum { CG_NO_CODE = 1 << 28, CG_SERIAL = 1 << 24, CG_WARNING = 16 };
 uint64_t cg_flaws(const CgKernels *all);
 uint64_t cg_kernel_flaws(const CgKernelRecord *k);
 

@@ -62,6 +62,27 @@ static void read_warning(CgKernels *all, const char *line) {
   if (!k->warning) k->warning = (uint32_t)strtoul(p + strlen("(C"), NULL, 10);
 }
 
+// "(C7602) Insufficient registers (128) to compile instruction at line 2 in
+// function k. Try to compile with register target of 158 or higher." False:
+// that is not what is wrong.
+static bool read_lack(CgKernels *all, const char *text) {
+  static const char had[] = "Insufficient registers (", in[] = "in function ",
+                    needs[] = "register target of ";
+  const char *p = strstr(text, "(C7602) ");
+  const char *from = p ? strstr(p, had) : NULL;
+  const char *name = p ? strstr(p, in) : NULL;
+  const char *to = p ? strstr(p, needs) : NULL;
+  if (!all || !from || !name || !to) return false;
+  name += sizeof in - 1;
+  CgKernelRecord *k = find(all, name, strcspn(name, ". "));
+  unsigned long n = strtoul(from + sizeof had - 1, NULL, 10);
+  unsigned long m = strtoul(to + sizeof needs - 1, NULL, 10);
+  if (!k) return false;
+  k->registers = (uint32_t)n;
+  k->lacks = m > n ? (uint32_t)(m - n) : 1;
+  return true;
+}
+
 static void read_line(CgKernels *all, CgKernelRecord **now, const char *line) {
   const char *p = strstr(line, "entry function '");
   read_warning(all, line);
@@ -105,6 +126,10 @@ static bool read_run(const Assembler *a, int rc, Files f,
   Buf text = {.arena = &a->cx->session};
   bool ok = tool_read(f.log, &text);
   buf_char(&text, 0);
+  if (ok && rc != 0 && read_lack(out->kernels, text.at)) {
+    buf_add(out->log, text.at, text.n - 1);
+    return true;
+  }
   if (rc != 0 || !ok) {
     diag_add(a->cx, DIAG_cg_failed, NOWHERE, a->tool,
              text.n > 1 ? text.at : "cannot run");
@@ -184,6 +209,7 @@ CgPtx cg_ptx_split(Ctx *cx, const char *ptx) {
 
 // ---------------------------------------------------------------- levels
 uint64_t cg_kernel_flaws(const CgKernelRecord *k) {
+  if (k->lacks) return CG_NO_CODE + sizeof(uint32_t) * (uint64_t)k->lacks;
   return k->spill_bytes + (k->serialized ? CG_SERIAL
                            : k->warning  ? CG_WARNING
                                          : 0);
@@ -224,7 +250,7 @@ bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint32_t level,
     CgKernelRecord *k = &out->kernels->at[i];
     k->level = level;
     k->serialized = false;
-    k->warning = 0;
+    k->lacks = k->warning = 0;
   }
   work_say(cx, "ptxas for %s%s%s", t->name, made.kernels ? ": " : "",
            made.kernels ? made.kernels->at[0].symbol : "");

@@ -479,6 +479,11 @@ static bool can_share(const Rings *w) {
        once = ir_attr_i(w->f->body->first, AT_ONCE, 0);
   bool chunks = steps && has_streams(w);
   int64_t most = chunks ? COST_SHARED_CARRIED : COST_SHARED_ROWS;
+  // A launch's registers, of which ptxas makes each instruction, whatever roles
+  // have.
+  int64_t launch = w->target->gpu.regs / (2 * 2 * HW_GROUP_THREADS);
+  int64_t added = hop_rings_added(w->f, w->f->body);
+  if (added + COST_PRODUCT_OTHER_REGS > launch) return false;
   return w->groups == 1 && (steps || once) && !has_op(w->f->body, OP_FSCAN) &&
          hop_rings_carried(w->f, w->f->body) <= most;
 }

@@ -102,6 +102,8 @@ void hop_rings_take_turns(Func *f, Region *r);
 // Finds rings whose tiles products read panel by panel (rings_panels.c).
 void hop_rings_panels(Rings *w);
 // Registers of a thread that the loops of r carry in fragments.
+// Registers of a thread that one product adds to.
+int64_t hop_rings_added(const Func *f, const Region *r);
 int64_t hop_rings_carried(const Func *f, const Region *r);
 // The producer needs a result of op.
 bool hop_rings_wanted(const Rings *w, const Op *op);

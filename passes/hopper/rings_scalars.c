@@ -54,6 +54,21 @@ void hop_rings_keep(Rings *w, const Op *loop) {
 }
 
 // ---------------------------------------------------------------- registers
+int64_t hop_rings_added(const Func *f, const Region *r) {
+  int64_t most = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    const Type *t = op->code == OP_WGMMA ? ir_type(f, op->res[0]) : NULL;
+    int64_t n = t ? t->ext[1] : 0;
+    n = (n < HW_PRODUCT_COLUMNS ? n : HW_PRODUCT_COLUMNS) / 2;
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = hop_rings_added(f, op->regions[i]);
+      if (in > n) n = in;
+    }
+    if (n > most) most = n;
+  }
+  return most;
+}
+
 int64_t hop_rings_carried(const Func *f, const Region *r) {
   int64_t most = 0;
   for (const Op *op = r->first; op; op = op->next) {

@@ -153,17 +153,26 @@ static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i,
   return p;
 }
 
-static void remark(Ctx *cx, const Built *b, Part *p) {
-  const CgKernelRecord *k = &p->kernel;
+static const char *remark_of(Ctx *cx, const Built *b, const CgKernelRecord *k) {
   const char *s =
       arena_printf(&cx->session,
                    "ptxas: %s for %s: %u threads, %u registers, %u bytes "
                    "spilled, %u bytes of shared memory",
                    k->symbol, b->recipe.target->name, k->threads, k->registers,
                    k->spill_bytes, k->shared_bytes);
+  if (k->lacks)
+    s = arena_printf(&cx->session,
+                     "ptxas: no code for %s for %s: of %u registers %u more "
+                     "than there are",
+                     k->symbol, b->recipe.target->name, k->registers + k->lacks,
+                     k->lacks);
   if (k->level)
     s = arena_printf(&cx->session, "%s, register usage level %u", s, k->level);
-  vec_push(&cx->session, &cx->remarks, s);
+  return s;
+}
+
+static void remark(Ctx *cx, const Built *b, Part *p) {
+  vec_push(&cx->session, &cx->remarks, remark_of(cx, b, &p->kernel));
   // C75xx: products of matrices are serialized, or setmaxnreg is ignored.
   const char *c = strstr(p->log.at, "C75");
   if (c)
@@ -184,6 +193,7 @@ static void note(Ctx *cx, Built *b) {
     k->spill_bytes = p->kernel.spill_bytes;
     k->serialized = p->kernel.serialized;
     k->warning = p->kernel.warning;
+    k->lacks = p->kernel.lacks;
     k->level = p->kernel.level;
     k->runs = b->courses ? b->courses[i].runs : 1;
   }
@@ -406,7 +416,7 @@ static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
 // ---------------------------------------------------------------- tiles
 bool drv_may_run(const Built *b, uint32_t i) {
   bool left = !b->parts || b->courses[i].runs < COST_PTXAS_RUNS;
-  return left && cg_kernel_flaws(&b->kernels.at[i]);
+  return (left || b->kernels.at[i].lacks) && cg_kernel_flaws(&b->kernels.at[i]);
 }
 
 static bool has_runs(const Built *b) {
@@ -415,11 +425,13 @@ static bool has_runs(const Built *b) {
   return any;
 }
 
-// Other tiles have other kernels, for which ptxas has run as often.
+// Other tiles have other kernels, for which ptxas has run as often; that it
+// makes no code it says at once.
 static Course *courses_of(Ctx *cx, const Built *b, const Built *tiles) {
   Course *all = NEWN(&cx->session, Course, tiles->kernels.n + 1);
   for (uint32_t i = 0; b->courses && i < tiles->kernels.n; i++)
-    all[i].runs = i < b->kernels.n ? b->courses[i].runs : 0;
+    all[i].runs =
+        i < b->kernels.n && !b->kernels.at[i].lacks ? b->courses[i].runs : 0;
   return all;
 }
 
@@ -544,6 +556,19 @@ static void remark_flaws(Ctx *cx, const Built *b) {
   }
 }
 
+// The kernels that no try made code of are errors.
+static bool has_code(Ctx *cx, const Built *b) {
+  for (uint32_t i = 0; b->parts && i < b->kernels.n; i++) {
+    const CgKernelRecord *k = &b->kernels.at[i];
+    if (!k->lacks) continue;
+    diag_add(cx, DIAG_no_registers, b->recipe.spec.prog->name_span,
+             b->recipe.spec.prog->name, b->recipe.target->name, k->symbol,
+             k->registers + k->lacks, k->registers);
+    return false;
+  }
+  return true;
+}
+
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
                   uint32_t n) {
   Yard y = {.cx = cx, .opt = opt};
@@ -553,6 +578,9 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
     return false;
   for (uint32_t i = 0; i < n; i++)
     if (!smaller_tiles(&y, p, &dev[i], &built[i])) return false;
-  for (uint32_t i = 0; i < n; i++) remark_flaws(cx, &built[i]);
+  for (uint32_t i = 0; i < n; i++) {
+    if (!has_code(cx, &built[i])) return false;
+    remark_flaws(cx, &built[i]);
+  }
   return cx->nerrors == 0;
 }

@@ -170,7 +170,7 @@ static bool had_four(const Search *s) {
 }
 
 static void remark_smaller(const Search *s) {
-  bool serial = cg_flaws(&s->b->kernels) >= CG_SERIAL;
+  uint64_t flaws = cg_flaws(&s->b->kernels);
   int64_t most = 0;
   for (uint32_t i = 0; i < s->n; i++)
     most = s->any[i] && s->spare[i] > most ? s->spare[i] : most;
@@ -180,7 +180,9 @@ static void remark_smaller(const Search *s) {
              s->p->name,
              had_four(s) ? "three groups of warps instead of four, " : "",
              (long long)most,
-             serial ? "products are serialized" : "registers are spilled");
+             flaws >= CG_NO_CODE  ? "ptxas makes no code"
+             : flaws >= CG_SERIAL ? "products are serialized"
+                                  : "registers are spilled");
 }
 
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
