@@ -275,6 +275,7 @@ Val low_builtin(Fx *x, const Expr *e, const Sym *callee) {
   BuiltinKind kind = fe_builtins[id].kind;
   if (kind == BK_REDUCE && !e->elementwise) return reduction(x, e, id);
   if (kind == BK_SCAN) return scan(x, e, id);
+  if (kind == BK_TOPK) return low_topk(x, e, operand(e, 0), operand(e, 1));
   if (kind == BK_VEC) return vec(x, e);
   if (kind == BK_CONCAT) return concat(x, e);
   return simple(x, e, id);
