@@ -188,11 +188,13 @@ def main():
     shapes = [(3, 600)] if a.cpu else [(64, 8192), (24, 65536)]
     long = 1100 if a.cpu else 65536
     sizes = [0, 1, 513, 1100] if a.cpu else [0, 1, 512, 513, 8000, 40000, 65536]
-    cases = [replays(torch, dev, name, *s) for s in shapes for name in PROGRAMS]
-    cases.append(alone(torch, dev, "own", long, sizes))
+    cases = {f"graph-{name}-{B}x{S}": replays(torch, dev, name, B, S)
+             for B, S in shapes for name in PROGRAMS}
+    cases["alone-own"] = alone(torch, dev, "own", long, sizes)
     if not a.cpu:
-        cases.append(times(a, torch, dev))
-    rows = [carry.said(r) for c in cases for r in c if a.filter in r["case"]]
+        cases["time"] = times(a, torch, dev)
+    rows = [carry.said(r) for name, c in cases.items() if a.filter in name
+            for r in c]
     return carry.verdict(a, rows)
 
 
