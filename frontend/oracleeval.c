@@ -501,6 +501,13 @@ static Val *eval_many(Oracle *o, Frame *f, const Expr *e) {
   return r ? r : oracle_scalar(o, NAN);
 }
 
+static double number_of_bits(double x) {
+  uint32_t bits = (uint32_t)dtype_int(x);
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
 static Val *eval_random(Oracle *o, Frame *f, const Expr *e) {
   enum { MOST = 5 };
   uint32_t n = operands(e);
@@ -513,7 +520,8 @@ static Val *eval_random(Oracle *o, Frame *f, const Expr *e) {
   for (int64_t i = 0; i < r->n; i++) {
     double x[MOST];
     for (uint32_t k = 0; k < n; k++) x[k] = at[k].v->at[lane_at(&at[k], r, i)];
-    r->at[i] = oracle_random(x, n - 1);
+    r->at[i] = e->sym->builtin == BI_from_bits ? number_of_bits(x[0])
+                                               : oracle_random(x, n - 1);
   }
   return r;
 }
