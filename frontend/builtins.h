@@ -22,6 +22,7 @@ typedef enum BuiltinKind {
   BK_CONCAT,
   BK_REDUCE,
   BK_SCAN,
+  BK_TOPK,
   BK_GEN,
   BK_CHECK,
 } BuiltinKind;

@@ -18,7 +18,8 @@ static uint64_t vary_of(const Args *a) {
 
 static bool binder_arg(Check *c, const Builtin *b, const Arg *arg, Args *out) {
   Sym *s = scope_find(c->scope, arg->name);
-  bool takes = b->kind == BK_REDUCE || b->kind == BK_SCAN || b->kind == BK_VEC;
+  bool takes = b->kind == BK_REDUCE || b->kind == BK_SCAN ||
+               b->kind == BK_TOPK || b->kind == BK_VEC;
   if (!s && takes) {
     ck_undeclared_index(c, arg->name, arg->name_span);
     return false;
@@ -350,6 +351,25 @@ static bool scan(Check *c, Expr *e, const Builtin *b, Args *a, Ty *out,
   return true;
 }
 
+// A score of each key and how many are wanted, which is the same for all.
+static bool topk(Check *c, Expr *e, const Builtin *b, Args *a, Ty *out,
+                 uint64_t *vary) {
+  Expr *s = a->at[0], *n = a->at[1];
+  if (!bind(c, e, b, a) || !ck_as_float(c, s)) return false;
+  bool same = !(n->vary & index_bit(a->binder));
+  if (!ty_is_int(&n->ty) || n->ty.rank || !same) {
+    ck_wrong_type(c, n, "an integer that is the same for all keys");
+    return false;
+  }
+  if (s->ty.rank || ty_is_bool(&s->ty)) {
+    ck_wrong_type(c, s, "a number");
+    return false;
+  }
+  *out = ty_scalar(DT_BOOL, false);
+  *vary |= ck_domain_vary(c, a->binder) | index_bit(a->binder);
+  return true;
+}
+
 static bool family(Check *c, Expr *e, const Builtin *b, Args *a, Ty *out,
                    uint64_t *vary) {
   switch (b->kind) {
@@ -367,6 +387,7 @@ static bool family(Check *c, Expr *e, const Builtin *b, Args *a, Ty *out,
   case BK_CONCAT: return concat(c, e, a, out);
   case BK_REDUCE: return reduction(c, e, b, a, out, vary);
   case BK_SCAN: return scan(c, e, b, a, out, vary);
+  case BK_TOPK: return topk(c, e, b, a, out, vary);
   case BK_GEN:
   case BK_CHECK: break;
   }

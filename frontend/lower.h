@@ -141,6 +141,9 @@ Val low_select(Fx *x, Val *v);  // c, a, b
 // a / b with the rule for empty key domains.
 Val low_divide(Fx *x, Val a, Val b);
 
+// lowertop.c
+Val low_topk(Fx *x, const Expr *e, const Expr *score, const Expr *n);
+
 // lowerdot.c
 Val low_matmul(Fx *x, Val a, Val b, Span at);
 Val low_outer(Fx *x, Val a, Val b);

@@ -240,6 +240,13 @@ static Val random_number(Fx *x, Val *v, uint32_t n) {
   return r;
 }
 
+static Val from_bits(Fx *x, Val v) {
+  v = val_cast(x, v, DT_I64);
+  v = val_op(x, OP_FROM_BITS, &v, 1);
+  v.weak = false;
+  return v;
+}
+
 Val low_select(Fx *x, Val *v) {
   if (low_dtype_of(x, v[1]) != low_dtype_of(x, v[2]) || v[1].weak)
     join_all(x, v + 1, 2);
@@ -258,6 +265,7 @@ static Val simple(Fx *x, const Expr *e, int id) {
   case BI_select: return low_select(x, v);
   case BI_stop_grad: return val_op(x, OP_STOP_GRAD, v, 1);
   case BI_random: return random_number(x, v, n);
+  case BI_from_bits: return from_bits(x, v[0]);
   case BI_dot: return low_matmul(x, v[0], v[1], e->span);
   case BI_outer: return low_outer(x, v[0], v[1]);
   case BI_max: return extremum(x, OP_MAX, v, n);
@@ -275,6 +283,7 @@ Val low_builtin(Fx *x, const Expr *e, const Sym *callee) {
   BuiltinKind kind = fe_builtins[id].kind;
   if (kind == BK_REDUCE && !e->elementwise) return reduction(x, e, id);
   if (kind == BK_SCAN) return scan(x, e, id);
+  if (kind == BK_TOPK) return low_topk(x, e, operand(e, 0), operand(e, 1));
   if (kind == BK_VEC) return vec(x, e);
   if (kind == BK_CONCAT) return concat(x, e);
   return simple(x, e, id);

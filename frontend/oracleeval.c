@@ -2,6 +2,7 @@
 #include "frontend/oraclecore.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 // ---------------------------------------------------------------- values
@@ -383,6 +384,52 @@ static Val *eval_scan(Oracle *o, Frame *f, const Expr *e) {
   return new_of(o, f, &e->ty);  // outside the domain: never needed
 }
 
+typedef struct Score {
+  float s;
+  int64_t at;
+} Score;
+
+// Larger first, of equal ones the lower key; NaN last.
+static int by_score(const void *a, const void *b) {
+  const Score *x = a, *y = b;
+  if (isnan(x->s) != isnan(y->s)) return isnan(x->s) ? 1 : -1;
+  if (x->s != y->s && !isnan(x->s)) return x->s < y->s ? 1 : -1;
+  return x->at < y->at ? -1 : x->at > y->at;
+}
+
+// Which keys of a row are chosen, by their place in it.
+static double *chosen_keys(Oracle *o, Frame *f, const Expr *e,
+                           const Keys *keys) {
+  uint32_t at = e->binder->index_id;
+  int64_t saved = f->idx[at];
+  Score *row = NEWN(&o->arena, Score, keys->n + 1);
+  double *on = NEWN(&o->arena, double, keys->n + 1);
+  double n = oracle_num(oracle_eval(o, f, operand(e, 1)));
+  for (int64_t i = 0; i < keys->n && !o->failed; i++) {
+    f->idx[at] = keys->at[i];
+    row[i] = (Score){(float)oracle_num(oracle_eval(o, f, operand(e, 0))), i};
+  }
+  f->idx[at] = saved;
+  qsort(row, (size_t)keys->n, sizeof *row, by_score);
+  for (int64_t i = 0; i < keys->n && (double)i < n; i++)
+    on[row[i].at] = !isnan(row[i].s);
+  return on;
+}
+
+static Val *eval_topk(Oracle *o, Frame *f, const Expr *e) {
+  uint32_t at = e->binder->index_id;
+  uint64_t key = oracle_key(f, e, e->vary & ~((uint64_t)1 << at)), got;
+  const Keys *keys = oracle_keys(o, f, e->binder);
+  if (!map_get(&f->memo, key, &got)) {
+    got = (uint64_t)(uintptr_t)chosen_keys(o, f, e, keys);
+    map_put(&f->memo, key, got);
+  }
+  const double *on = (const double *)(uintptr_t)got;
+  for (int64_t i = 0; i < keys->n; i++)
+    if (keys->at[i] == f->idx[at]) return oracle_scalar(o, on[i]);
+  return oracle_scalar(o, 0);  // outside the domain: never needed
+}
+
 static Val *eval_vec(Oracle *o, Frame *f, const Expr *e) {
   uint32_t at = e->binder->index_id;
   int64_t n = oracle_dim(o, f, e->binder->dim, NULL), saved = f->idx[at];
@@ -454,6 +501,13 @@ static Val *eval_many(Oracle *o, Frame *f, const Expr *e) {
   return r ? r : oracle_scalar(o, NAN);
 }
 
+static double number_of_bits(double x) {
+  uint32_t bits = (uint32_t)dtype_int(x);
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
 static Val *eval_random(Oracle *o, Frame *f, const Expr *e) {
   enum { MOST = 5 };
   uint32_t n = operands(e);
@@ -466,7 +520,8 @@ static Val *eval_random(Oracle *o, Frame *f, const Expr *e) {
   for (int64_t i = 0; i < r->n; i++) {
     double x[MOST];
     for (uint32_t k = 0; k < n; k++) x[k] = at[k].v->at[lane_at(&at[k], r, i)];
-    r->at[i] = oracle_random(x, n - 1);
+    r->at[i] = e->sym->builtin == BI_from_bits ? number_of_bits(x[0])
+                                               : oracle_random(x, n - 1);
   }
   return r;
 }
@@ -483,6 +538,7 @@ static Val *eval_builtin(Oracle *o, Frame *f, const Expr *e) {
   case BK_REDUCE:
     return e->elementwise ? eval_many(o, f, e) : eval_reduce(o, f, e);
   case BK_SCAN: return eval_scan(o, f, e);
+  case BK_TOPK: return eval_topk(o, f, e);
   case BK_VEC: return eval_vec(o, f, e);
   case BK_CONCAT: return eval_concat(o, f, e);
   case BK_DOT: return eval_dot(o, f, e);

@@ -28,6 +28,14 @@ static double sigmoid(double x) {
   return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
 }
 
+static double f32_of_bits(double x) {
+  union {
+    uint32_t bits;
+    float x;
+  } u = {(uint32_t)dtype_int(x)};
+  return u.x;
+}
+
 // Integers count modulo 2^32.
 static double philox_uniform(const double *x) {
   uint32_t in[ELEM_ARGS], out[4];

@@ -486,6 +486,16 @@ static LLVMValueRef half(Cg *g, LLVMValueRef v, uint32_t from, uint32_t n) {
                                 LLVMConstVector(at, n), "");
 }
 
+static LLVMValueRef emit_from_bits(Cg *g, const Op *op) {
+  LLVMTypeRef t = cg_type(g, res_type(g, op));
+  LLVMValueRef x = arg(g, op, 0);
+  bool vec = LLVMGetTypeKind(t) == LLVMVectorTypeKind;
+  LLVMTypeRef word = LLVMInt32TypeInContext(g->lc);
+  if (vec) word = LLVMVectorType(word, LLVMGetVectorSize(t));
+  if (cg_of(x) != word) x = LLVMBuildTrunc(B, x, word, "");
+  return LLVMBuildBitCast(B, x, t, "");
+}
+
 static LLVMValueRef emit_vreduce(Cg *g, const Op *op) {
   LLVMValueRef v = arg(g, op, 0);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
@@ -606,6 +616,7 @@ static Emit *const table[OP_COUNT] = {
     [OP_DPBF16] = emit_dpbf16,
     [OP_VSWAP] = emit_vswap,
     [OP_RANDOM] = cg_random,
+    [OP_FROM_BITS] = emit_from_bits,
     [OP_MAT_ZERO] = cg_mat,
     [OP_MAT_LD] = cg_mat,
     [OP_MAT_ST] = cg_mat,

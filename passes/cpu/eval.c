@@ -156,6 +156,11 @@ static Value eval_random(Assign *as, const Op *op, uint32_t c) {
   return ir_op(&as->b, OP_RANDOM, x, op->nargs, NULL, 0, NULL, 1, 0)->res[0];
 }
 
+static Value eval_bits(Assign *as, const Op *op, uint32_t c) {
+  Value x = cpu_eval_as(as, op->args[0], c, DT_I64);
+  return ir_1(&as->b, OP_FROM_BITS, x);
+}
+
 static Value eval_op(Assign *as, const Op *op, uint32_t c) {
   if (decided(as, op)) return cpu_bool(as, true);
   switch (op->code) {
@@ -166,6 +171,7 @@ static Value eval_op(Assign *as, const Op *op, uint32_t c) {
   case OP_GIVEN: return cpu_tensor(as, OP_GIVEN, op->args[0], -1);
   case OP_LOAD: return cpu_tensor_load(as, op, c);
   case OP_RANDOM: return eval_random(as, op, c);
+  case OP_FROM_BITS: return eval_bits(as, op, c);
   case OP_SPAN_MIN:
   case OP_SPAN_MAX: return eval_span(as, op);
   case OP_CAST: {

@@ -155,6 +155,13 @@ static Value eval_random(Place *p, Builder *b, const Op *op, const Type *t,
                   is_aligned(p, op->args[op->nargs - 1]));
 }
 
+static Value eval_bits(Builder *b, const Op *op, const Type *t, Value x) {
+  Type word = *t;
+  word.dtype = DT_I32;
+  x = lower_as(b, x, word);
+  return lower_op(b, op->code, &x, 1, *t, NULL, 0);
+}
+
 // The type of a value of that view, a slice in that role.
 static Type place_type(const Place *p, DType dt, const View *v, Role r) {
   bool slice = v->row >= 0 && v->col < 0;
@@ -176,6 +183,7 @@ static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
   Type t = place_type(p, dt, v, r);
   if (op->code == OP_CAST) return eval_cast(p, b, op, &t, x[0]);
   if (op->code == OP_RANDOM) return eval_random(p, b, op, &t, x);
+  if (op->code == OP_FROM_BITS) return eval_bits(b, op, &t, x[0]);
   y = elementwise(p, b, op, &t, x);
   return dt == DT_I32 ? lower_cast(b, dt, y) : y;
 }

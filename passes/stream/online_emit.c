@@ -135,7 +135,8 @@ static Value clone_divk(Emit *e, const Op *op, Value a) {
 }
 
 static Value clone_scan(Emit *e, const Op *op) {
-  Value x = wide(e, clone_keyed(e, op->args[0]));
+  Value x = clone_keyed(e, op->args[0]);
+  if (dtype_is_float(type_of(e, op->res[0])->dtype)) x = wide(e, x);
   uint32_t i = 0;
   while (i < e->g->scans.n && e->g->scans.at[i].red->op != op) i++;
   assert(i < e->g->scans.n && "the plan has every scan of the pass");

@@ -121,6 +121,7 @@ static Abs by_facts(OpCode code, const OpFacts *f, Abs a) {
 }
 
 static Abs unary(OpCode code, Abs a) {
+  if (code == OP_FROM_BITS) return anything;
   if (code == OP_REF)
     return a.nan
                ? a

@@ -424,8 +424,12 @@ static Value parts_of(Tiler *t, Builder *b, Value n) {
   if (!t->plan.counted) return ir_dim(b, t->plan.parts);
   dim_bounds(&t->to->mod->dims, t->plan.parts, &least, &hi);
   Value most = ir_const_i(b, DT_I64, hi), one = ir_const_i(b, DT_I64, 1);
-  Value k = t->plan.own ? tile_split_own(b, n) : even_parts(t, b, n);
-  if (t->plan.by >= 0) k = tile_plan_parts(t, b, k);
+  bool planned = t->plan.by >= 0;
+  // With parts of its own a sequence has one where nothing is planned.
+  Value k = !t->plan.own ? even_parts(t, b, n)
+            : planned    ? one
+                         : tile_split_own(b, n);
+  if (planned) k = tile_plan_parts(t, b, k);
   return t->nparts = ir_2(b, OP_MIN, ir_2(b, OP_MAX, k, one), most);
 }
 

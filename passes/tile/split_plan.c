@@ -39,14 +39,35 @@ enum { MAX_TOGETHER = 32 };  // sequences that a task looks at together
 enum { CHOICES = COST_SPLIT_CHOICES };
 
 // ---------------------------------------------------------------- which
-// Are all tables in the bounds read at one coordinate of that axis?
-static bool reads_one(const Region *r, Value lo, Value hi) {
+// Is y made of hi as x is of lo?
+static bool mirrors(const Func *f, Value x, Value y, Value lo, Value hi) {
+  if (x == lo || y == hi) return x == lo && y == hi;
+  const Op *a = ir_def(f, x), *b = ir_def(f, y);
+  if (x == y && (!a || !a->nargs)) return true;
+  if (!a || !b || a->code != b->code || a->nargs != b->nargs || a->nattrs ||
+      b->nattrs || a->nregions)
+    return false;
+  for (uint32_t i = 0; i < a->nargs; i++)
+    if (!mirrors(f, a->args[i], b->args[i], lo, hi)) return false;
+  return true;
+}
+
+// Are all tables in the bounds read at one coordinate of that axis, or at one
+// beside it, as offsets are?
+static bool reads_one(const Func *f, const Region *r, Value lo, Value hi) {
   for (const Op *op = r->first; op; op = op->next) {
     bool span = op->code == OP_SPAN_MIN || op->code == OP_SPAN_MAX;
-    if (op->nregions || (span && (op->args[1] != lo || op->args[2] != hi)))
+    if (op->nregions || (span && !mirrors(f, op->args[1], op->args[2], lo, hi)))
       return false;
   }
   return true;
+}
+
+// Tasks of packed rows find their sequences themselves (passes/gpu/task.c).
+static bool is_packed(const Func *f, int axis) {
+  const DimTab *d = &f->mod->dims;
+  const DimExpr *e = &d->exprs.at[f->axes.at[axis].extent];
+  return e->op == DIM_SYM && d->syms.at[e->value].kind == DIM_RAGGED;
 }
 
 // Bounds may vary with the tiled axis beside it.
@@ -57,11 +78,13 @@ int tile_plan_axis(const Func *f, const Op *pass, const TilePlan *p) {
   int axis = -1;
   if (!box || !r || !r->last || p->part >= 0) return -1;
   for (uint32_t i = 0; i < box->n; i++) {
-    if (box->list[i] == p->lane) continue;
-    if (axis >= 0 || f->axes.at[box->list[i]].role != AX_PAR ||
-        !reads_one(r, r->params.at[2 * i], r->params.at[2 * i + 1]))
+    int at = (int)box->list[i];
+    if (at == p->lane && is_packed(f, at)) return -1;
+    if (at == p->lane) continue;
+    if (axis >= 0 || f->axes.at[at].role != AX_PAR ||
+        !reads_one(f, r, r->params.at[2 * i], r->params.at[2 * i + 1]))
       return -1;
-    axis = (int)box->list[i];
+    axis = at;
   }
   return axis;
 }

@@ -34,7 +34,7 @@
     "relu" "silu" "erf" "sin" "cos" "cosh" "sinh" "atan" "log1p" "expm1" "gelu"
     "floor" "abs" "clamp" "select" "stop_grad" "random"
     "dot" "outer" "vec" "concat" "sum" "prod" "max" "min" "mean" "any" "all"
-    "count" "cumsum" "suffix_sum"))
+    "count" "cumsum" "suffix_sum" "topk" "from_bits"))
 
 (defvar attn-font-lock-keywords
   `((,(concat (regexp-opt attn-declarations 'symbols)

@@ -13,7 +13,7 @@ syntax keyword attnType f64 f32 tf32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 u32 u
 syntax keyword attnBuiltin exp exp2 log log2 sqrt rsqrt tanh sigmoid softplus relu silu erf sin cos
 syntax keyword attnBuiltin cosh sinh atan log1p expm1 gelu
 syntax keyword attnBuiltin floor abs clamp select stop_grad random dot outer vec concat sum prod max min
-syntax keyword attnBuiltin mean any all count cumsum suffix_sum
+syntax keyword attnBuiltin mean any all count cumsum suffix_sum topk from_bits
 syntax match attnNumber "\<\d\+\>"
 syntax match attnNumber "\<0[xX]\x\+\>"
 syntax match attnNumber "\<\d\+\(\.\d\+\)\?[eE][-+]\?\d\+\>"

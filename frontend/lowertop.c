@@ -1,0 +1,105 @@
+// Lowering of topk: the largest of a row's scores, whose number is given.
+//
+// The bits of an f32 as an integer, those of negative numbers turned over, are
+// its place among all f32 numbers. The place of the n-th largest score is found
+// digit by digit: each pass over the keys counts the scores that are at least
+// as large as the numbers of WAYS - 1 places. Of the scores at that place those
+// of the first keys are chosen. All of it are sums of comparisons, which any
+// target streams, and through which no gradient flows.
+#include "frontend/lower.h"
+
+enum { DIGIT = 4, WAYS = 1 << DIGIT, WORD = 32 };
+#define FIRST (-INT64_C(0x80000000))
+#define INF_PLACE INT64_C(0x7f800000)  // that of -inf: -1 - INF_PLACE
+
+// The number at a place; behind that of inf NaN, in front of -inf that.
+static Value number_at(Builder *b, Value place) {
+  place = ir_2(b, OP_MAX, place, ir_int(b, -1 - INF_PLACE));
+  Value below = ir_2(b, OP_LT, place, ir_int(b, 0));
+  Value turned = ir_2(b, OP_SUB, ir_int(b, FIRST - 1), place);
+  Value bits = ir_3(b, OP_SELECT, below, turned, place);
+  return ir_1(b, OP_FROM_BITS, bits);
+}
+
+static Value is_least(Builder *b, Value score, Value place) {
+  Value number = number_at(b, place);
+  return ir_2(b, OP_LE, number, score);
+}
+
+static Value count(Fx *x, Value on, uint32_t axis) {
+  Value v = ir_cast(&x->b, DT_I64, on);
+  return ir_reduce(&x->b, RK_SUM, low_operand(x, v, axis), &axis, 1);
+}
+
+typedef struct Found {
+  Value place;  // i64: the n-th largest score has it, or one less than the next
+  Value above;  // i64: scores beyond it
+} Found;
+
+// One digit more of the place, of which steps are 1 << shift.
+static Found digit(Fx *x, Value score, Value n, uint32_t axis, uint32_t shift,
+                   Found f) {
+  Builder *b = &x->b;
+  Value steps = 0, above = f.above, zero = ir_int(b, 0);
+  for (int64_t i = 1; i < WAYS; i++) {
+    Value at = ir_2(b, OP_ADD, f.place, ir_int(b, i << shift));
+    Value have = count(x, is_least(b, score, at), axis);
+    Value enough = ir_2(b, OP_LE, n, have);
+    Value rest = ir_3(b, OP_SELECT, enough, zero, have);
+    above = ir_2(b, OP_MAX, above, rest);
+    Value one = ir_cast(b, DT_I64, enough);
+    steps = steps ? ir_2(b, OP_ADD, steps, one) : one;
+  }
+  Value far = ir_2(b, OP_MUL, steps, ir_int(b, INT64_C(1) << shift));
+  Value place = ir_2(b, OP_ADD, f.place, far);
+  return (Found){place, above};
+}
+
+// How many keys in front of this one hold, too.
+static Value in_front(Fx *x, Value on, uint32_t axis) {
+  IrAttr attrs[] = {attr_i(AT_KIND, RK_SUM), attr_i(AT_AXIS, axis),
+                    attr_i(AT_DIR, DIR_PREFIX), attr_i(AT_EXCLUSIVE, 1)};
+  Value v = ir_cast(&x->b, DT_I64, on);
+  v = low_operand(x, v, axis);
+  return ir_op(&x->b, OP_SCAN, &v, 1, attrs, 4, NULL, 1, 0)->res[0];
+}
+
+// As a float, which a gradient keeps of a row and need not find again: exact
+// below 2^24.
+static Value kept(Builder *b, Value n) {
+  return ir_cast(b, DT_I64, ir_cast(b, DT_F32, n));
+}
+
+// The last of the first `most` keys that hold, -1 if there is none.
+static Value last_of(Fx *x, Value on, Value most, uint32_t axis) {
+  Builder *b = &x->b;
+  Value before = in_front(x, on, axis);
+  Value is = ir_2(b, OP_LT, before, most);
+  is = ir_2(b, OP_AND, on, is);
+  Value none = ir_int(b, -1), at = low_coord(x, axis);
+  Value key = ir_3(b, OP_SELECT, is, at, none);
+  key = ir_reduce(b, RK_MAX, low_operand(x, key, axis), &axis, 1);
+  return kept(b, ir_2(b, OP_MAX, none, key));
+}
+
+Val low_topk(Fx *x, const Expr *e, const Expr *score, const Expr *n) {
+  Builder *b = &x->b;
+  uint32_t axis = low_axis(x, e->binder);
+  Val s = val_cast(x, low_expr(x, score), DT_F32);
+  Value most = low_i64(x, low_expr(x, n));
+  if (axis == NO_AXIS) return val_fail(x);
+  Found f = {ir_int(b, FIRST), ir_int(b, 0)};
+  for (uint32_t shift = WORD; shift; shift -= DIGIT)
+    f = digit(x, s.v, most, axis, shift - DIGIT, f);
+  f.place = ir_2(b, OP_MIN, f.place, ir_int(b, INF_PLACE));
+  Value next = ir_2(b, OP_ADD, f.place, ir_int(b, 1));
+  Value beyond = is_least(b, s.v, next);
+  Value there = is_least(b, s.v, f.place);
+  Value less = ir_1(b, OP_NOT, beyond);
+  there = ir_2(b, OP_AND, there, less);
+  Value left = ir_2(b, OP_SUB, most, f.above);
+  Value last = last_of(x, there, left, axis), at = low_coord(x, axis);
+  Value early = ir_2(b, OP_LE, at, last);
+  there = ir_2(b, OP_AND, there, early);
+  return val_scalar(ir_2(b, OP_OR, beyond, there));
+}
