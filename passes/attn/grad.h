@@ -30,7 +30,8 @@ enum {
 #define GRAD_RESULT OP_YIELD
 // Its operand, which a kernel of its own makes; `attr`: 1 + its GradView, or 0.
 #define GRAD_MADE OP_ASSUME
-enum { GRAD_NARROW = -1 };  // in place of a view: its vectors have 16 bits
+// In place of a view: its vectors have 16 bits; its kernel makes nothing else.
+enum { GRAD_NARROW = -1, GRAD_ALONE = -2 };
 
 // Operands that are made in this order.
 #define GRAD_LIST OP_FOR

@@ -27,6 +27,19 @@
 // cotangent at the chunk's borders are one more level, of which the whole chunk
 // is both halves. All sums along steps are products with matrices of ones.
 //
+// Where all decays of a chunk are weak, there are no levels: all steps are
+// scaled relative to the chunk's middle at once, reads by 2 ** D_i, what is
+// written by 2 ** -D_j, with D_t the decays between the middle and t. Whether
+// they are is made for each chunk in front, and a choice of both ways is a
+// branch (passes/gpu/branch_arms.c). No single border is crossed then, so
+//
+//   phi_t = sum over i >= t of x_i dx_i - sum over j >= t of b_j db_j
+//
+// whose terms of pairs behind t cancel: as the very operands of the products
+// are multiplied to their sums, and these are two numbers of 16 bits, what is
+// left of them is 2 ** -17; a weak decay takes no more than a few bits of what
+// crosses it.
+//
 // All tiles of a level are along two axes of steps only, `use` and `write`.
 // What reads and writes get is of one tile, as it is and turned round, and
 // factors are the same along both axes: code has each once.
@@ -34,6 +47,7 @@
 #include "passes/support/cost.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MAX_LEVELS = 8 };
 
@@ -45,6 +59,7 @@ typedef struct Halves {
   Grad *g;
   Gid dx[MAX_ITEMS], db[MAX_ITEMS];  // by item: sums so far
   Gid phi;
+  Gid weak;  // are all decays of the chunk?
   bool gates;
   Gid order[4 * MAX_ITEMS * MAX_LEVELS];  // in which values are made
   uint32_t n;
@@ -134,20 +149,33 @@ static Gid crossed(const Chunks *c, uint32_t t, Half h, bool early) {
 }
 
 // ---------------------------------------------------------------- factors
-// The sum of the decays where `in` holds, as a factor. Gates are two numbers of
-// 16 bits: that leaves 2^-16 of them out.
-static Gid factor(const Chunks *c, Gid in) {
-  Grad *g = c->g;
-  Gid d = grad_chunk_decay(c, c->at), one = count(g, in);
-  Gid hi = grad_chunk_narrowed(g, d);
-  Gid lo = grad_2(g, OP_SUB, d, grad_chunk_as(g, DT_F32, hi));
+// The sum of v times `one` along a local axis, in two parts: v is two numbers
+// of 16 bits, which leaves 2^-17 of it out.
+static void exact_sums(Grad *g, Gid v, Gid one, uint32_t local, Gid *sum) {
+  Gid hi = grad_chunk_narrowed(g, v);
+  Gid lo = grad_2(g, OP_SUB, v, grad_chunk_as(g, DT_F32, hi));
   lo = grad_chunk_narrowed(g, lo);
-  uint64_t over = grad_bit(c->at);
-  hi = grad_sum_all(g, grad_2(g, OP_MUL, one, hi), over);
-  lo = grad_sum_all(g, grad_2(g, OP_MUL, one, lo), over);
-  Gid all = grad_2(g, OP_ADD, lo, hi);
+  uint64_t over = grad_bit(local);
+  sum[0] = grad_sum_all(g, grad_2(g, OP_MUL, one, hi), over);
+  sum[1] = grad_sum_all(g, grad_2(g, OP_MUL, one, lo), over);
+}
+
+static Gid exact_sum(Grad *g, Gid v, Gid one, uint32_t local) {
+  Gid sum[2];
+  exact_sums(g, v, one, local, sum);
+  return grad_2(g, OP_ADD, sum[1], sum[0]);
+}
+
+static Gid power(Grad *g, Gid all) {
   all = grad_2(g, OP_MIN, all, grad_num(g, COST_GRAD_MOST_GROWTH));
   return grad_1(g, OP_EXP2, all);
+}
+
+// The sum of the decays where `in` holds, as a factor.
+static Gid factor(const Chunks *c, Gid in) {
+  Grad *g = c->g;
+  Gid d = grad_chunk_decay(c, c->at);
+  return power(g, exact_sum(g, d, count(g, in), c->at));
 }
 
 Gid grad_halves_upto(const Chunks *c, uint32_t local, bool early) {
@@ -340,11 +368,24 @@ static void add_level(Halves *x, Half h) {
 }
 
 // ---------------------------------------------------------------- borders
-static void add_state(Halves *x, uint32_t i) {
+// What read i has of the state, and write k of the cotangent, without decays.
+static Gid of_state(const Halves *x, uint32_t i) {
   const Chunks *c = x->c;
   Scaled y = cotangent(x, i, c->use);
   Gid v = grad_chunk_dot(c, y.v, c->state, c->w->col);
-  v = made_before(x, grad_chunk_product(x->g, v, y.f), "read");
+  return made_before(x, grad_chunk_product(x->g, v, y.f), "read");
+}
+
+static Gid of_end(const Halves *x, uint32_t k) {
+  const Chunks *c = x->c;
+  Scaled e = written(x, k, c->write);
+  Gid v = grad_chunk_dot(c, e.v, c->cotangent, c->w->col);
+  return made_before(x, grad_chunk_product(x->g, v, e.f), "write");
+}
+
+static void add_state(Halves *x, uint32_t i) {
+  const Chunks *c = x->c;
+  Gid v = of_state(x, i);
   v = grad_2(x->g, OP_MUL, v, grad_halves_upto(c, c->use, is_early(x, i)));
   add_to(x, &x->dx[i], v);
   Gid crossed = is_crossed(c, c->use, is_early(x, i));
@@ -354,17 +395,15 @@ static void add_state(Halves *x, uint32_t i) {
 static void add_cotangent(Halves *x, uint32_t k) {
   const Chunks *c = x->c;
   uint32_t write = c->write;
-  Scaled e = written(x, k, write);
-  Gid v = grad_chunk_dot(c, e.v, c->cotangent, c->w->col);
-  v = made_before(x, grad_chunk_product(x->g, v, e.f), "write");
+  Gid v = of_end(x, k);
   v = grad_2(x->g, OP_MUL, v, grad_halves_behind(c, write));
   add_to(x, &x->db[k], v);
   Gid before = grad_chunk_before(c, write, c->at);
   add_flows(x, flow(x, own_vector(x, k, write), v), before, write);
 }
 
-// What flows through the whole chunk, and what its borders give.
-static void add_borders(Halves *x) {
+// What flows through the whole chunk.
+static void add_through(Halves *x) {
   Grad *g = x->g;
   const Chunks *c = x->c;
   Gid both = grad_2(g, OP_MUL, c->state, c->cotangent);
@@ -373,11 +412,177 @@ static void add_borders(Halves *x) {
   Gid all = grad_sum_all(g, grad_chunk_decay(c, c->at), grad_bit(c->at));
   if (x->gates) x->phi = grad_2(g, OP_MUL, both, grad_1(g, OP_EXP2, all));
   make(x, x->phi);
-  for (uint32_t i = 0; i < c->w->n; i++) {
+}
+
+static void add_borders(Halves *x) {
+  for (uint32_t i = 0; i < x->c->w->n; i++) {
     if (!is_wanted(x, i)) continue;
     if (reads(x, i)) add_state(x, i);
     if (writes(x, i)) add_cotangent(x, i);
   }
+}
+
+// ---------------------------------------------------------------- whole
+// The decays of each row, of which one that is too strong is more than all may
+// be; then rows that have more.
+static Gid is_weak(const Chunks *c) {
+  Grad *g = c->g;
+  Gid d = grad_chunk_decay(c, c->at), one = grad_num(g, 1);
+  Gid size = grad_2(g, OP_MAX, d, grad_1(g, OP_NEG, d));
+  Gid strong = grad_2(g, OP_LT, grad_num(g, COST_GRAD_WEAK_STEP), size);
+  Gid most = grad_num(g, COST_GRAD_MOST_GROWTH);
+  size = grad_3(g, OP_SELECT, strong, grad_2(g, OP_ADD, most, most), size);
+  Gid row = grad_sum_all(g, size, grad_bit(c->at));
+  row = grad_made(g, row, grad_at(g, row)->axes, "course");
+  Gid all = grad_or_0(g, grad_2(g, OP_LT, most, row), one);
+  all = grad_sum_all(g, all, c->w->row);
+  GradNode made = {.code = GRAD_MADE,
+                   .dtype = DT_F32,
+                   .axes = grad_at(g, all)->axes,
+                   .attr = GRAD_ALONE,
+                   .hint = "strong",
+                   .n = 1};
+  return grad_2(g, OP_LT, grad_put(g, made, &all), one);
+}
+
+// Is step `local` in the chunk's second half, in the order of the walk?
+static Gid is_later(const Chunks *c, uint32_t local) {
+  Grad *g = c->g;
+  Gid half = grad_int(g, COST_GRAD_CHUNK / 2);
+  Gid first = grad_2(g, OP_LT, grad_chunk_at(c, local), half);
+  return c->w->reverse ? first : grad_1(g, OP_NOT, first);
+}
+
+// D: the decays from the chunk's middle to step t; of those in front of it less
+// those from it to the middle. Early: its own is behind it.
+static Gid from_middle(const Chunks *c, uint32_t t, bool early) {
+  Grad *g = c->g;
+  Gid upto = is_crossed(c, t, early);
+  Gid later = is_later(c, c->at), zero = grad_num(g, 0);
+  Gid plus = grad_chunk_narrowed(g, grad_num(g, 1));
+  Gid minus = grad_chunk_narrowed(g, grad_num(g, -1));
+  Gid none = grad_chunk_narrowed(g, zero);
+  uint64_t axes = grad_at(g, upto)->axes | grad_at(g, later)->axes;
+  GradNode n = {.code = OP_SELECT, .dtype = DT_BF16, .axes = axes, .n = 3};
+  Gid in = grad_2(g, OP_AND, upto, later);
+  Gid out = grad_1(g, OP_NOT, grad_2(g, OP_OR, upto, later));
+  Gid less = grad_put(g, n, (Gid[]){out, minus, none});
+  Gid one = grad_put(g, n, (Gid[]){in, plus, less});
+  return exact_sum(g, grad_chunk_decay(c, c->at), one, c->at);
+}
+
+static Gid of_reads(const Halves *x, uint32_t local, bool early) {
+  return power(x->g, from_middle(x->c, local, early));
+}
+
+static Gid of_writes(const Halves *x, uint32_t local) {
+  Grad *g = x->g;
+  return power(g, grad_1(g, OP_NEG, from_middle(x->c, local, false)));
+}
+
+// f v, as an operand.
+static Gid times(const Halves *x, Scaled v, Gid f) {
+  Grad *g = x->g;
+  f = grad_2(g, OP_MUL, grad_chunk_as(g, DT_F32, v.v), f);
+  return grad_chunk_narrowed(g, grad_chunk_product(g, f, v.f));
+}
+
+// y_i . e_k of all steps that see each other, as an operand.
+static Gid all_seen(const Halves *x, Pair p) {
+  const Chunks *c = x->c;
+  Scaled e = written(x, p.k, c->write), y = cotangent(x, p.i, c->use);
+  Gid in = grad_chunk_before(c, c->write, c->use);
+  return operand(x->g, in, made_before(x, tile(x, y, e, c->w->col), "tile"));
+}
+
+// The decays of the chunk's first half, in the order of the walk, or of the
+// other, as a factor.
+static Gid half_course(const Chunks *c, bool later) {
+  Grad *g = c->g;
+  uint64_t at = grad_bit(c->at);
+  Gid d = grad_chunk_decay(c, c->at), all = grad_sum_all(g, d, at);
+  Gid first = grad_or_0(g, grad_1(g, OP_NOT, is_later(c, c->at)), d);
+  first = grad_sum_all(g, first, at);
+  return grad_1(g, OP_EXP2, later ? grad_2(g, OP_SUB, all, first) : first);
+}
+
+// What flows from step `local` on, to all decays in front.
+static void add_course(Halves *x, Gid flow, uint32_t local, bool early) {
+  Gid sum[2], in = is_crossed(x->c, local, early);
+  if (!x->gates) return;
+  exact_sums(x->g, flow, count(x->g, in), local, sum);
+  for (uint32_t i = 0; i < 2; i++) add_to(x, &x->phi, sum[i]);
+}
+
+// The state in front is scaled by the first half's decays, D is from there on.
+static void add_all_reads(Halves *x, uint32_t i) {
+  Grad *g = x->g;
+  const Chunks *c = x->c;
+  Gid power = of_reads(x, c->use, is_early(x, i));
+  Gid first = half_course(c, false), others = of_writes(x, c->write);
+  Gid v = grad_2(g, OP_MUL, of_state(x, i), first);
+  for (uint32_t k = 0; k < c->w->n; k++) {
+    if (!writes(x, k)) continue;
+    Gid b = times(x, own_vector(x, k, c->write), others);
+    b = grad_2(g, OP_MUL, b, all_seen(x, (Pair){i, k}));
+    b = grad_sum_all(g, b, grad_bit(c->write));
+    v = grad_2(g, OP_ADD, v, b);
+  }
+  Gid q = times(x, own_vector(x, i, c->use), power);
+  add_to(x, &x->dx[i], grad_2(g, OP_MUL, v, power));
+  add_course(x, flow(x, (Scaled){q, 0}, v), c->use, is_early(x, i));
+}
+
+// Of what flows to the end from steps in front of a decay: all of it less that
+// of those behind.
+static void add_all_writes(Halves *x, uint32_t k) {
+  Grad *g = x->g;
+  const Chunks *c = x->c;
+  Gid power = of_writes(x, c->write);
+  Gid last = half_course(c, true);
+  Gid end = grad_2(g, OP_MUL, of_end(x, k), last), v = end;
+  for (uint32_t i = 0; i < c->w->n; i++) {
+    if (!reads(x, i)) continue;
+    Gid others = of_reads(x, c->use, is_early(x, i));
+    Gid q = times(x, own_vector(x, i, c->use), others);
+    q = grad_2(g, OP_MUL, q, all_seen(x, (Pair){i, k}));
+    q = grad_sum_all(g, q, grad_bit(c->use));
+    v = grad_2(g, OP_ADD, v, q);
+  }
+  Scaled own = own_vector(x, k, c->write), b = {times(x, own, power), 0};
+  add_to(x, &x->db[k], grad_2(g, OP_MUL, v, power));
+  Gid all = grad_sum_all(g, flow(x, b, end), grad_bit(c->write));
+  if (x->gates) add_to(x, &x->phi, all);
+  add_course(x, grad_1(g, OP_NEG, flow(x, b, v)), c->write, false);
+}
+
+static void add_whole(Halves *x) {
+  const Chunks *c = x->c;
+  for (uint32_t i = 0; i < c->w->n; i++) {
+    if (!is_wanted(x, i)) continue;
+    if (reads(x, i)) add_all_reads(x, i);
+    if (writes(x, i)) add_all_writes(x, i);
+  }
+}
+
+// Both ways have made it.
+static void choose(Halves *x, const Halves *one, Gid *v, Gid other) {
+  if (*v && *v != other) *v = grad_3(x->g, OP_SELECT, one->weak, other, *v);
+}
+
+static void add_pairs(Halves *x) {
+  Halves *one = NEW(x->g->arena, Halves);
+  *one = *x;
+  add_whole(one);
+  memcpy(x->order, one->order, sizeof x->order);
+  x->n = one->n;
+  add_borders(x);
+  for (Half h = COST_GRAD_CHUNK / 2; h; h /= 2) add_level(x, h);
+  for (uint32_t i = 0; i < x->c->w->n; i++) {
+    choose(x, one, &x->dx[i], one->dx[i]);
+    choose(x, one, &x->db[i], one->db[i]);
+  }
+  choose(x, one, &x->phi, one->phi);
 }
 
 // ---------------------------------------------------------------- written
@@ -388,6 +593,11 @@ static Gid paths(const Halves *x, Pair p) {
   Scaled b = own_vector(x, p.k, c->use), q = own_vector(x, p.i, c->write);
   bool early = is_early(x, p.i);
   Gid all = 0;
+  Gid of_b = of_writes(x, c->use), of_q = of_reads(x, c->write, early);
+  of_b = times(x, b, of_b), of_q = times(x, q, of_q);
+  Gid whole = grad_2(g, OP_MUL, of_b, of_q);
+  whole = grad_sum_all(g, whole, c->w->row);
+  whole = grad_or_0(g, grad_chunk_before(c, c->use, c->write), whole);
   for (Half h = COST_GRAD_CHUNK / 2; h; h /= 2) {
     Gid other = scaled(x, q, c->write, h, early);
     Gid both = grad_2(g, OP_MUL, scaled(x, b, c->use, h, early), other);
@@ -395,6 +605,7 @@ static Gid paths(const Halves *x, Pair p) {
     t = grad_or_0(g, is_pair(c, c->write, c->use, h), t);
     all = grad_chunk_plus(g, all, t);
   }
+  all = grad_3(g, OP_SELECT, x->weak, whole, all);
   if (p.k < p.i) {
     Gid same = grad_chunk_dot(c, b.v, q.v, c->w->row);
     same = grad_chunk_product(g, grad_chunk_product(g, same, q.f), b.f);
@@ -446,8 +657,9 @@ void grad_halves(Chunks *c, bool gates) {
   Grad *g = c->g;
   Halves *x = NEW(g->arena, Halves);
   *x = (Halves){.c = c, .g = g, .gates = gates};
-  add_borders(x);
-  for (Half h = COST_GRAD_CHUNK / 2; h; h /= 2) add_level(x, h);
+  x->weak = is_weak(c);
+  add_through(x);
+  add_pairs(x);
   add_same_steps(x);
   Gid first = grad_list(g, x->order, x->n);
   for (uint32_t i = 0; i < c->w->n; i++) {

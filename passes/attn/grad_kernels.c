@@ -703,6 +703,8 @@ static Todo row_of(Grad *g, uint32_t read) {
   map_get(&g->values, r.node, &known);
   Todo t = {.s = {.tensor = r.tensor, .v = (Gid)known, .span = g->f->span},
             .read = read};
+  const GradNode *n = grad_at(g, r.node);
+  t.s.alone = n->code == GRAD_MADE && n->attr == GRAD_ALONE;
   Dim shape[8];
   t.s.n = row_index(g, r.node, GF_MADE, t.s.index, shape);
   return t;

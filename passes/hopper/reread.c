@@ -42,6 +42,18 @@ static bool is_product(const Op *op) {
   return op->code == OP_MMA;
 }
 
+static void see_product(void *data, Op *op) {
+  *(bool *)data |= is_product(op);
+}
+
+// A loop, or a branch that has products.
+static bool is_long(const Op *op) {
+  bool some = op->code == OP_FOR;
+  for (uint32_t i = 0; op->code == OP_IF && i < op->nregions; i++)
+    ir_walk(op->regions[i], see_product, &some);
+  return some;
+}
+
 static bool is_value(const Func *f, Value tile) {
   const Op *op = ir_def(f, tile);
   return op && (op->code == OP_SFILL || op->code == OP_SPUT);
@@ -189,7 +201,7 @@ static void made_behind(Reread *r, Op *loop) {
 static void behind_loops(Reread *r, Region *body) {
   for (Op *op = body->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) behind_loops(r, op->regions[i]);
-    if (op->code == OP_FOR && op->nres) made_behind(r, op);
+    if (op->nres && is_long(op)) made_behind(r, op);
   }
 }
 
@@ -216,7 +228,7 @@ static bool is_kept_long(const Func *f, const Op *op, Value v) {
   uint32_t products = 0;
   while ((op = op->next)) {
     products += is_product(op);
-    if (op->code != OP_FOR && products < COST_REREAD_PRODUCTS) continue;
+    if (!is_long(op) && products < COST_REREAD_PRODUCTS) continue;
     if (needs(f, op, v)) return true;
   }
   return false;
@@ -243,7 +255,7 @@ static void stow_operands(Func *f, Region *r, const bool *again) {
 // ---------------------------------------------------------------- sums
 static bool is_sum(const Func *f, const Op *op) {
   if (op->code != OP_ADD && op->code != OP_SUB && op->code != OP_SELECT &&
-      op->code != OP_FMA)
+      op->code != OP_MUL && op->code != OP_FMA)
     return false;
   const Type *t = ir_type(f, op->res[0]);
   return t->kind == TK_FRAG && t->slice == SLICE_NONE;

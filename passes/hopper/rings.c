@@ -418,12 +418,12 @@ static void use_room(Rings *w, int64_t room) {
   deepen(w, room, least);
 }
 
-// Tiles of one type that live when `at` is made.
-static int64_t live_at(const Rings *w, const Op *at) {
+// Tiles of type t that live where `at` is made, or stands.
+static int64_t live_at(const Rings *w, const Op *at, const Type *t) {
   int64_t n = 0;
   for (const Op *op = at->parent->first; op != at; op = op->next) {
     if (op->code != OP_SPUT || hop_rings_made(w, op) ||
-        !type_eq(ir_type(w->f, op->res[0]), ir_type(w->f, at->res[0])))
+        !type_eq(ir_type(w->f, op->res[0]), t))
       continue;
     const Op *end = last_read(w, op, op->res[0]);
     for (const Op *o = at; o; o = o->next)
@@ -432,28 +432,77 @@ static int64_t live_at(const Rings *w, const Op *at) {
   return n;
 }
 
-// Tiles that bufferize_gpu will make room for: those of one type that do not
-// live at the same time share it, within a region; `alike`: those of loops next
-// to each other too, copies of one.
-static int64_t computed(const Rings *w, const Region *r, bool alike) {
-  int64_t sum = 0, within = 0;
+// The same with those of what `at` is in.
+static int64_t live_around(const Rings *w, const Op *at, const Type *t) {
+  int64_t n = 0;
+  for (; at; at = at->parent->parent) n += live_at(w, at, t);
+  return n;
+}
+
+// The most tiles of type t that live at the same time in r.
+static int64_t most_live(const Rings *w, const Region *r, const Type *t) {
+  int64_t most = 0;
   for (const Op *op = r->first; op; op = op->next) {
+    int64_t n = 0;
     for (uint32_t i = 0; i < op->nregions; i++) {
-      int64_t n = computed(w, op->regions[i], alike);
-      within = !alike ? within + n : n > within ? n : within;
+      int64_t in = most_live(w, op->regions[i], t);
+      n = in > n ? in : n;
     }
+    if (op->code == OP_SPUT && !hop_rings_made(w, op) &&
+        type_eq(ir_type(w->f, op->res[0]), t))
+      n = 1 + live_around(w, op, t);
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
+typedef struct Types {
+  const Type *t[MAX_RINGS];
+  uint32_t n;
+} Types;
+
+static void find_types(const Rings *w, const Region *r, Types *all) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++)
+      find_types(w, op->regions[i], all);
+    if (op->code != OP_SPUT || hop_rings_made(w, op)) continue;
+    const Type *t = ir_type(w->f, op->res[0]);
+    uint32_t i = 0;
+    while (i < all->n && !type_eq(all->t[i], t)) i++;
+    if (i == all->n && i < MAX_RINGS) all->t[all->n++] = t;
+  }
+}
+
+// The room of all computed tiles, wherever they are.
+static int64_t computed_once(const Rings *w) {
+  Types all = {.n = 0};
+  int64_t sum = 0;
+  find_types(w, w->f->body, &all);
+  for (uint32_t i = 0; i < all.n; i++)
+    sum += most_live(w, w->f->body, all.t[i]) * smem_bytes(all.t[i]);
+  return sum;
+}
+
+// Tiles that bufferize_gpu will make room for: those of one type that do not
+// live at the same time share it, within a region.
+static int64_t computed(const Rings *w, const Region *r) {
+  int64_t sum = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++)
+      sum += computed(w, op->regions[i]);
     if (op->code != OP_SPUT || hop_rings_made(w, op)) continue;
     // The first that has so many beside it pays for one more.
-    int64_t beside = live_at(w, op), most = -1;
+    const Type *t = ir_type(w->f, op->res[0]);
+    int64_t beside = live_at(w, op, t), most = -1;
     for (const Op *o = r->first; o != op; o = o->next)
       if (o->code == OP_SPUT && !hop_rings_made(w, o) &&
-          type_eq(ir_type(w->f, o->res[0]), ir_type(w->f, op->res[0]))) {
-        int64_t n = live_at(w, o);
+          type_eq(ir_type(w->f, o->res[0]), t)) {
+        int64_t n = live_at(w, o, t);
         most = n > most ? n : most;
       }
-    if (beside > most) sum += smem_bytes(ir_type(w->f, op->res[0]));
+    if (beside > most) sum += smem_bytes(t);
   }
-  return sum + within;
+  return sum;
 }
 
 static bool has_op(const Region *r, OpCode c) {
@@ -563,8 +612,8 @@ static void one_own(Rings *w) {
 // and what a chunk computes takes room too.
 static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - COST_RING_BARRIERS;
-  int64_t half = room / 2 - COST_RING_EXCHANGE -
-                 computed(w, w->f->body, !ir_has_steps(w->f));
+  int64_t tiles = has_streams(w) ? computed(w, w->f->body) : computed_once(w);
+  int64_t half = room / 2 - COST_RING_EXCHANGE - tiles;
   w->occupancy = !w->makers && can_share(w) && bytes_of(w) <= half ? 2 : 1;
   if (w->occupancy == 2) room = half;
   for (uint32_t i = 0; i < w->nrings; i++)
@@ -575,7 +624,7 @@ static bool rings_fit(Rings *w) {
   if (bytes_of(w) > room) one_own(w);
   if (bytes_of(w) > room) return false;
   if (w->occupancy < 2)
-    room -= computed(w, w->f->body, false) +
+    room -= computed(w, w->f->body) +
             (exchanges(w->f, w->f->body) ? COST_RING_EXCHANGE : COST_RING_PINS);
   if (bytes_of(w) > room && ir_has_steps(w->f)) {
     one_stage(w);
@@ -820,8 +869,7 @@ static bool has_strips(const Rings *w) {
 static int64_t all_bytes(const Rings *w) {
   const int64_t word = sizeof(int32_t);
   bool joins = exchanges(w->f, w->f->body);
-  int64_t sum =
-      computed(w, w->f->body, false) + bytes_of(w) + skewed(w, w->f->body);
+  int64_t sum = computed(w, w->f->body) + bytes_of(w) + skewed(w, w->f->body);
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
     uint32_t words = r->stages;

@@ -11,7 +11,8 @@
 // of a rotated vector have so one sine, one cosine and one power. Functions of
 // one number (op_is_function), of the same operands or of chosen ones that do
 // not get axes by the choice; and loads, where nothing is multiplied or walked:
-// there a box of memory is copied, which chosen coordinates are not. Any level
+// there a box of memory is copied, which chosen coordinates are not. Not where
+// one number chooses between tiles of a program that multiplies. Any level
 // of named axes. Run cse and dce afterwards. Tests: test/passes/merge_arms.
 #include "ir/facts.h"
 #include "passes/pass.h"
@@ -26,6 +27,7 @@ typedef struct Arms {
   Func *f;
   Where *at;   // by value
   bool loads;  // those too
+  bool dense;  // something is multiplied or walked
 } Arms;
 
 static void note(Arms *x, Value v, Where w) {
@@ -39,13 +41,21 @@ static bool is_elementwise(const Op *op) {
   return op_info(op->code)->flags & OPF_ELEM && op->nres == 1;
 }
 
+// Is it one number that chooses between tiles? That may become a branch
+// (passes/gpu/branch_arms.c).
+static bool is_of_task(const Arms *x, const Op *select) {
+  const Type *c = ir_type(x->f, select->args[0]);
+  const Type *t = ir_type(x->f, select->res[0]);
+  return x->dense && c->kind == TK_ELEM && !c->n && t->n > 1;
+}
+
 // Uses come before what they use.
 static void note_uses(Arms *x, const Region *r, bool outer) {
   const Where all = {.any = true};
   for (const Op *op = r->last; op; op = op->prev) {
     for (uint32_t i = 0; i < op->nregions; i++)
       note_uses(x, op->regions[i], false);
-    bool choice = outer && op->code == OP_SELECT;
+    bool choice = outer && op->code == OP_SELECT && !is_of_task(x, op);
     for (uint32_t i = 0; i < op->nargs; i++) {
       Where w = outer && is_elementwise(op) ? x->at[op->res[0]] : all;
       if (choice && i > 0) w = (Where){.c = op->args[0], .yes = i == 1};
@@ -135,9 +145,8 @@ static bool merge(Arms *x, Op *a, Op *b) {
 // One pair: where values matter is another matter then.
 static bool merge_one(Ctx *cx, Func *f) {
   Arms x = {.f = f, .at = NEWN(&cx->scratch, Where, f->values.n)};
-  bool dense = false;
-  ir_walk(f->body, find_dense, &dense);
-  x.loads = !dense;
+  ir_walk(f->body, find_dense, &x.dense);
+  x.loads = !x.dense;
   note_uses(&x, f->body, true);
   for (Op *a = f->body->first; a; a = a->next) {
     if (!is_merged(&x, a)) continue;

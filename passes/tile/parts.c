@@ -27,27 +27,36 @@
 #include "ir/target.h"
 
 // ---------------------------------------------------------------- plan
-static bool is_walk(const Op *op) {
-  return op->code == OP_AFFINE || op->code == OP_MAXPLUS;
-}
+typedef struct Found {
+  const Func *f;
+  const Op *walk;
+  uint32_t n;
+} Found;
 
 static void find_walk(void *data, Op *op) {
-  const Op **found = data;
-  bool other = op->code == OP_RECUR;
-  if (!is_walk(op) && !other) return;
-  *found = *found || other ? op->parent->first : op;
+  Found *x = data;
+  Value g;
+  bool is = op->code == OP_AFFINE || op->code == OP_MAXPLUS;
+  if (!is && op->code != OP_RECUR) return;
+  x->n++;
+  if (is || tile_recur_sums(x->f, op, &g)) x->walk = op;
 }
 
+// The only recurrence of f, if it is one that may be split.
 static const Op *parts_walk(const Func *f) {
-  const Op *walk = NULL;
-  ir_walk(f->body, find_walk, &walk);
-  return walk && is_walk(walk) ? walk : NULL;
+  Found x = {.f = f};
+  ir_walk(f->body, find_walk, &x);
+  return x.n == 1 ? x.walk : NULL;
 }
 
 static bool splits(const Func *f, const Op *op, const TilePlan *p,
                    const Target *tg) {
   int lane = p->lane;
   Affine a;
+  if (op && op->code == OP_RECUR)
+    return tg->gpu.hopper && lane >= 0 &&
+           type_has_axis(ir_type(f, op->res[0]), (uint32_t)lane) &&
+           ir_type(f, op->res[0])->n <= MAX_AXES - 2;
   if (op && lane < 0 && tg->gpu.hopper && !ir_attr_i(op, AT_LIMIT, 0))
     return op->code == OP_MAXPLUS || tile_matrix_bare(f, op);
   if (!op || lane < 0 || !affine_parts(op, &a) || a.limit ||
@@ -139,6 +148,23 @@ static Dim wanted(const Func *f, const TilePlan *p, const Work *w) {
   return tile_linear_parts(d, w->have, maps, most, w->room);
 }
 
+// Steps are products of chunks; all rows of a state are a task's.
+static bool has_recur_room(const Func *f, const Target *tg, const TilePlan *p,
+                           Work *w) {
+  const Type *s = ir_type(f, w->walk->res[0]);
+  int64_t rows = 1, n;
+  for (uint32_t k = 0; k < s->n; k++) {
+    if (f->axes.at[s->axis[k]].role == AX_PAR || (int)s->axis[k] == p->lane)
+      continue;
+    if (!dim_is_const(&f->mod->dims, f->axes.at[s->axis[k]].extent, &n))
+      return false;
+    rows *= n;
+  }
+  w->room = tg->gpu.sms * (rows <= COST_WALK_ROWS ? 2 : 1);
+  w->fewest = COST_WALK_FEW_PARTS * w->chunk;
+  return rows <= 2 * COST_WALK_ROWS;
+}
+
 // Small states leave room for two tasks on a multiprocessor. Others than of
 // COST_WALK_ROWS may have no room for chunks.
 static bool has_room(const Func *f, const Target *tg, TilePlan *p, Work *w) {
@@ -148,6 +174,7 @@ static bool has_room(const Func *f, const Target *tg, TilePlan *p, Work *w) {
     w->fewest = COST_MAXIMA_CHUNKS * w->chunk;
     return true;
   }
+  if (w->walk->code == OP_RECUR) return has_recur_room(f, tg, p, w);
   affine_parts(w->walk, &w->a);
   p->linear = tile_step_erases(&w->a);
   dim_is_const(&f->mod->dims, f->axes.at[w->a.row].extent, &rows);
@@ -176,8 +203,10 @@ void tile_parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *tg = opt->target;
   Work w = {.walk = parts_walk(f),
             .chunk = p->chunk ? p->chunk : COST_GPU_CHUNK};
-  if (!splits(f, w.walk, p, tg) || w.chunk == 1 || !has_room(f, tg, p, &w))
-    return;
+  if (!splits(f, w.walk, p, tg)) return;
+  bool recur = w.walk->code == OP_RECUR;
+  if (recur) w.chunk = 1;
+  if ((w.chunk == 1 && !recur) || !has_room(f, tg, p, &w)) return;
   DimTab *d = &f->mod->dims;
   uint32_t axis = (uint32_t)ir_attr_i(w.walk, AT_AXIS, 0);
   w.steps = f->axes.at[axis].extent;
@@ -216,8 +245,11 @@ typedef enum What { STATES, DECAYS } What;
 static bool varies(const Tiler *t, What which, uint32_t axis) {
   Affine a;
   if (which == STATES || t->from->axes.at[axis].role == AX_PAR) return true;
-  affine_parts(t->plan.walk, &a);
-  return a.decay && type_has_axis(ir_type(t->from, a.decay), axis);
+  Value g = 0;
+  if (t->plan.walk->code == OP_RECUR)
+    tile_recur_sums(t->from, t->plan.walk, &g);
+  else if (affine_parts(t->plan.walk, &a)) g = a.decay;
+  return g && type_has_axis(ir_type(t->from, g), axis);
 }
 
 // The coordinates of the task's state or decays behind a part's.

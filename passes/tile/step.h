@@ -138,6 +138,9 @@ bool tile_matrix_fits(const Steps *s, uint32_t i);
 // A state without columns that has one decay a step and from which nothing is
 // erased.
 bool tile_matrix_bare(const Func *f, const Op *op);
+// Is a recurrence's next state 2 ** g times the one before and a sum that does
+// not know it (recur.c)? g: 0: none.
+bool tile_recur_sums(const Func *f, const Op *op, Value *g);
 Value tile_matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state,
                         Value *read);
 // Only the state after it.

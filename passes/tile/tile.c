@@ -87,9 +87,7 @@ static void make_coords(Tiler *t, Builder *b) {
   }
 }
 
-// Makes what op needs and stands in front of its loop: values that vary with
-// the loop's axis had to wait for it.
-static bool demand(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
+bool tile_demand(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   for (uint32_t i = 0; i < op->nargs; i++) {
     Value v = op->args[i];
     const Op *def = ir_def(t->from, v);
@@ -97,57 +95,6 @@ static bool demand(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
     if (made || !def || ir_type(t->from, v)->kind != TK_ELEM) continue;
     if (!tile_op(t, b, def, m)) return false;
   }
-  return true;
-}
-
-// `recur` -> `for` over the step axis, states carried. Steps outside the
-// axis' domain leave the states as they are and store nothing.
-static bool tile_recur(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
-  uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
-  uint32_t n = op->nargs;
-  Value *args = NEWN(m->arena, Value, n + 3);
-  Type *types = NEWN(m->arena, Type, n + 1);
-  if (!demand(t, b, op, m)) return false;
-  args[0] = ir_const_i(b, DT_I64, 0);
-  args[1] = ir_dim(b, t->from->axes.at[axis].extent);
-  args[2] = ir_const_i(b, DT_I64, 1);
-  for (uint32_t i = 0; i < n; i++) {
-    types[i] = tile_type(t, ir_type(t->from, op->res[i]));
-    Value init = vmap_get(m, op->args[i]);
-    // A state that starts narrower than its type is spread over it.
-    if (!type_eq(ir_type(t->to, init), &types[i])) {
-      Value zero = tile_const(b, types[i], 0);
-      Value one = ir_const_i(b, DT_BOOL, 1);
-      init = ir_3(b, OP_SELECT, one, init, zero);
-    }
-    args[i + 3] = init;
-  }
-  IrAttr rev = {.id = AT_REVERSE, .i = 1};
-  bool reverse = ir_attr_i(op, AT_REVERSE, 0);
-  Op *loop = ir_op(b, OP_FOR, args, n + 3, &rev, reverse, types, n, 1);
-  Region *body = loop->regions[0];
-  ValueMap in = tile_map_copy(t, m);
-  Value saved = t->coord[axis], saved_keep = t->keep[axis];
-  t->coord[axis] = ir_region_param(body, type_scalar(DT_I64), "t");
-  Value *old = NEWN(m->arena, Value, n + 1);
-  for (uint32_t i = 0; i < n; i++) {
-    old[i] = ir_region_param(body, types[i], "state");
-    vmap_put(&in, op->regions[0]->params.at[i], old[i]);
-  }
-  Builder lb = {.fn = t->to, .region = body, .span = op->span};
-  if (!tile_region(t, &lb, op->regions[0], &in)) return false;
-  const Op *y = tile_yield(op->regions[0]);
-  if (!demand(t, &lb, y, &in)) return false;
-  Value *out = NEWN(m->arena, Value, n + 1);
-  for (uint32_t i = 0; i < n; i++) {
-    out[i] = vmap_get(&in, y->args[i]);
-    if (t->keep[axis])
-      out[i] = ir_3(&lb, OP_SELECT, t->keep[axis], out[i], old[i]);
-    vmap_put(m, op->res[i], loop->res[i]);
-  }
-  ir_yield(&lb, out, n);
-  t->coord[axis] = saved;
-  t->keep[axis] = saved_keep;
   return true;
 }
 
@@ -194,7 +141,7 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   uint32_t n = op->nargs - masked;
   if (t->share == SHARE_PART && !t->whole) return true;
   if (t->share == SHARE_STATES) return true;
-  if (!demand(t, b, op, m)) return false;
+  if (!tile_demand(t, b, op, m)) return false;
   Value ends = tile_row_ends(t, b, op);
   if (stores_rows(t, op, m, ends)) {
     store_rows(t, b, op, m);
@@ -303,7 +250,7 @@ bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   default:
     if (waits_for_loop(t, op)) return true;
     if (op->code == OP_CONST) return tile_constant(t, b, op, m);
-    if (!demand(t, b, op, m)) return false;
+    if (!tile_demand(t, b, op, m)) return false;
     b->span = op->span;
     Op *c = ir_clone(b, t->from, op, m, NULL);
     ir_del_attr(c, AT_NOTE);

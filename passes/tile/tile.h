@@ -186,6 +186,9 @@ bool tile_is_made(const Func *f, const Op *load);
 // clones v on demand.
 bool tile_waits(const Tiler *t, Value v);
 // All ops of a region but its yield.
+// Makes what op needs and stands in front of its loop: values that vary with
+// the loop's axis had to wait for it.
+bool tile_demand(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m);
 // Whether gauge i of a pass may be kept, where factors allow it, though it is
 // -inf (lazy.c).
@@ -195,6 +198,7 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 
 // An `affine`, those over the same axis behind it, and what is stored of
 // their reads, as a loop over chunks (chunk.c).
+bool tile_recur(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 ValueMap tile_map_copy(Tiler *t, const ValueMap *m);
 Value tile_const(Builder *b, Type type, double v);
