@@ -161,6 +161,9 @@ static void remark(Ctx *cx, const Built *b, Part *p) {
                    "spilled, %u bytes of shared memory",
                    k->symbol, b->recipe.target->name, k->threads, k->registers,
                    k->spill_bytes, k->shared_bytes);
+  if (k->rare_bytes)
+    s = arena_printf(&cx->session, "%s, %u of them where few steps go", s,
+                     k->rare_bytes);
   if (k->level)
     s = arena_printf(&cx->session, "%s, register usage level %u", s, k->level);
   vec_push(&cx->session, &cx->remarks, s);
@@ -182,6 +185,7 @@ static void note(Ctx *cx, Built *b) {
     if (!p->told) remark(cx, b, p);
     k->registers = p->kernel.registers;
     k->spill_bytes = p->kernel.spill_bytes;
+    k->rare_bytes = p->kernel.rare_bytes;
     k->serialized = p->kernel.serialized;
     k->warning = p->kernel.warning;
     k->level = p->kernel.level;
