@@ -164,6 +164,7 @@ typedef struct CgKernelRecord {
   bool once;   // keys are read once
   Vec(CgMapRecord) maps;
   uint32_t registers, spill_bytes;  // of a thread; after cg_ptxas
+  uint32_t rare_bytes;              // of these, where few steps go
   CgExpr when;       // what tensors must be, over the module's dims; n = 0: any
   bool serialized;   // ptxas made the products synchronous
   uint32_t warning;  // number of ptxas's first C75xx, or 0
@@ -177,10 +178,19 @@ typedef Vec(CgKernelRecord) CgKernels;
 // What is wrong with the machine code of these kernels: 0 nothing, else bytes
 // spilled; serialized products are worse than any spill, other warnings as bad
 // as a few bytes. Where ptxas makes no code it is the worst, by the bytes of
-// the registers that are lacking.
-enum { CG_NO_CODE = 1 << 28, CG_SERIAL = 1 << 24, CG_WARNING = 16 };
+// the registers that are lacking. Up to CG_RARE bytes that are spilled where
+// few steps go are nothing: smaller tiles for all steps cost more.
+enum {
+  CG_NO_CODE = 1 << 28,
+  CG_SERIAL = 1 << 24,
+  CG_WARNING = 16,
+  CG_RARE = 256
+};
 uint64_t cg_flaws(const CgKernels *all);
 uint64_t cg_kernel_flaws(const CgKernelRecord *k);
+// Bytes that k, whose machine code is in cubin, spills in loops of tiles that
+// masks cut, and outside of loops, where it has such.
+uint32_t cg_rare_spills(Ctx *cx, const CgKernelRecord *k, CgBytes cubin);
 
 // Assembly (CG_ASM: PTX; AMD: also CG_OBJECT, which cg_lld links) or LLVM text
 // (CG_LLVM_RAW, CG_LLVM) of all programs of m, a

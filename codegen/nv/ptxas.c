@@ -210,9 +210,11 @@ CgPtx cg_ptx_split(Ctx *cx, const char *ptx) {
 // ---------------------------------------------------------------- levels
 uint64_t cg_kernel_flaws(const CgKernelRecord *k) {
   if (k->lacks) return CG_NO_CODE + sizeof(uint32_t) * (uint64_t)k->lacks;
-  return k->spill_bytes + (k->serialized ? CG_SERIAL
-                           : k->warning  ? CG_WARNING
-                                         : 0);
+  uint32_t rare = k->rare_bytes <= CG_RARE ? k->rare_bytes : 0;
+  return k->spill_bytes - rare +
+         (k->serialized ? CG_SERIAL
+          : k->warning  ? CG_WARNING
+                        : 0);
 }
 
 uint64_t cg_flaws(const CgKernels *all) {
@@ -255,6 +257,11 @@ bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint32_t level,
   work_say(cx, "ptxas for %s%s%s", t->name, made.kernels ? ": " : "",
            made.kernels ? made.kernels->at[0].symbol : "");
   if (!assemble(&a, ptx, level, &made)) return false;
+  for (uint32_t i = 0; out->kernels && i < out->kernels->n; i++) {
+    CgKernelRecord *k = &out->kernels->at[i];
+    k->rare_bytes =
+        cg_rare_spills(cx, k, (CgBytes){out->cubin->at, out->cubin->n});
+  }
   if (out->log) buf_add(out->log, said.at, said.n);
   return true;
 }

@@ -166,6 +166,9 @@ static const char *remark_of(Ctx *cx, const Built *b, const CgKernelRecord *k) {
                      "than there are",
                      k->symbol, b->recipe.target->name, k->registers + k->lacks,
                      k->lacks);
+  if (k->rare_bytes)
+    s = arena_printf(&cx->session, "%s, %u of them where few steps go", s,
+                     k->rare_bytes);
   if (k->level)
     s = arena_printf(&cx->session, "%s, register usage level %u", s, k->level);
   return s;
@@ -191,6 +194,7 @@ static void note(Ctx *cx, Built *b) {
     if (!p->told) remark(cx, b, p);
     k->registers = p->kernel.registers;
     k->spill_bytes = p->kernel.spill_bytes;
+    k->rare_bytes = p->kernel.rare_bytes;
     k->serialized = p->kernel.serialized;
     k->warning = p->kernel.warning;
     k->lacks = p->kernel.lacks;
