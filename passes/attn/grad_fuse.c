@@ -78,6 +78,29 @@ static bool is_made_of(const Fuse *f, Gid x, uint64_t at) {
   return true;
 }
 
+// Is x made of sums over the kernel's keys that no row of the program has, as
+// for each of other keys? The kernel cannot make them beside its own.
+static bool has_own_sums(const Fuse *f, Gid x, uint64_t keys, bool *seen) {
+  const GradNode *n = grad_at(f->g, x);
+  if (seen[x]) return false;
+  seen[x] = true;
+  if (n->code == OP_REDUCE && !(n->axes & f->keys)) return false;
+  if (n->code == OP_REDUCE && (n->over & keys)) return true;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (has_own_sums(f, n->arg[i], keys, seen)) return true;
+  return false;
+}
+
+static bool sums_have_own(const Fuse *f, Gid x, uint64_t keys) {
+  bool *seen = NEWN(f->g->arena, bool, f->g->nodes.n);
+  const GradNode *n = grad_at(f->g, x);
+  if (is_sum(f, x)) return has_own_sums(f, n->arg[0], keys, seen);
+  if (x < f->g->forward || n->code == OP_REDUCE) return false;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (sums_have_own(f, n->arg[i], keys)) return true;
+  return false;
+}
+
 // The sum x, added up in workspace: its load.
 static Gid added(Fuse *f, const Made *of, Gid x) {
   Grad *g = f->g;
@@ -118,7 +141,8 @@ static void fuse(Fuse *f, const Made *x) {
   if (!summed(f, x->v)) return;
   for (uint32_t i = 0; i < f->made.n; i++) {
     const Made *of = &f->made.at[i];
-    if (of == x || !has_points(f, of, x) || !is_made_of(f, x->v, x->outer))
+    if (of == x || !has_points(f, of, x) || !is_made_of(f, x->v, x->outer) ||
+        sums_have_own(f, x->v, summed(f, x->v)))
       continue;
     Gid v = of_added(f, x, x->v);
     if (x->s) x->s->v = v;

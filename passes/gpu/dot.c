@@ -118,6 +118,14 @@ static void widen_turned(Place *p, const Product *d) {
   if (w.row == (int)d->r) p->wide[d->m][ROLE_COL] = p->wide[d->m][ROLE_ROW];
 }
 
+// Keys of memory that are a product's rows, beside other keys, are as many as
+// fragments have: their tile is one with those where they are columns.
+static void widen_keys(Place *p, const Product *d) {
+  if ((int)d->m == p->lane || d->na != 1 || !lower_is_box(p, d->a, d->t))
+    return;
+  p->wide[d->m][ROLE_COL] = p->wide[d->m][ROLE_ROW];
+}
+
 typedef struct Skewed {
   Value v;
   bool some;
@@ -150,6 +158,7 @@ bool lower_plan_dot(Place *p, const Op *op) {
   if (is_of_rows(p, op)) return true;
   if (!is_product(p, op, &d)) return false;
   widen_turned(p, &d);
+  widen_keys(p, &d);
   widen_rows(p, d.b, d.u, d.nb);
   widen_rows(p, d.a, d.t, d.na);
   return d.nb == 1 && lower_is_box(p, d.b, d.u) &&
