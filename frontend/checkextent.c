@@ -8,9 +8,21 @@
 // call of it does.
 #include "frontend/checker.h"
 
+static bool fits_in(const DimTab *t, Dim a, Dim b);
+
+// b is a sum, as B + 1, of what a fits in and of what is not below 0.
+static bool fits_in_sum(const DimTab *t, Dim a, Dim b) {
+  DimExpr e = t->exprs.at[b];
+  int64_t x, y, hi;
+  if (e.op != DIM_ADD) return false;
+  dim_bounds(t, e.a, &x, &hi);
+  dim_bounds(t, e.b, &y, &hi);
+  return (y >= 0 && fits_in(t, a, e.a)) || (x >= 0 && fits_in(t, a, e.b));
+}
+
 // a <= b is known: equal, by bounds, or a is a part of b as in D // 2.
 static bool fits_in(const DimTab *t, Dim a, Dim b) {
-  if (fe_dims_equal(t, a, b)) return true;
+  if (fe_dims_equal(t, a, b) || fits_in_sum(t, a, b)) return true;
   DimExpr e = t->exprs.at[a];
   if (e.op == DIM_FLOORDIV && fits_in(t, e.a, b)) return true;
   if (e.op == DIM_MIN && (fits_in(t, e.a, b) || fits_in(t, e.b, b)))
