@@ -148,7 +148,8 @@ static Dim wanted(const Func *f, const TilePlan *p, const Work *w) {
   return tile_linear_parts(d, w->have, maps, most, w->room);
 }
 
-// Steps are products of chunks; all rows of a state are a task's.
+// Steps are products of chunks, whose operands the first phase reads too: one
+// task for each multiprocessor. All rows of a state are a task's.
 static bool has_recur_room(const Func *f, const Target *tg, const TilePlan *p,
                            Work *w) {
   const Type *s = ir_type(f, w->walk->res[0]);
@@ -160,7 +161,7 @@ static bool has_recur_room(const Func *f, const Target *tg, const TilePlan *p,
       return false;
     rows *= n;
   }
-  w->room = tg->gpu.sms * (rows <= COST_WALK_ROWS ? 2 : 1);
+  w->room = tg->gpu.sms;
   w->fewest = COST_WALK_FEW_PARTS * w->chunk;
   return rows <= 2 * COST_WALK_ROWS;
 }

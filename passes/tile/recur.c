@@ -43,18 +43,23 @@ static bool has_domain(const Func *f, int64_t axis) {
   return false;
 }
 
+// Of the terms of v one is the decayed state, and no other knows it.
+static bool is_sum(const Func *f, Value v, const Region *r, Value *g) {
+  const Op *sum = ir_def(f, v);
+  if (is_decayed(f, v, r->params.at[0], g)) return !*g || !knows(f, *g, r, 0);
+  if (!sum || sum->code != OP_ADD || sum->parent != r) return false;
+  for (uint32_t i = 0; i < 2; i++)
+    if (!knows(f, sum->args[1 - i], r, 0)) return is_sum(f, sum->args[i], r, g);
+  return false;
+}
+
 bool tile_recur_sums(const Func *f, const Op *op, Value *g) {
   if (op->code != OP_RECUR || op->nres != 1 || op->parent != f->body ||
       ir_type(f, op->res[0])->dtype != DT_F32 ||
       has_domain(f, ir_attr_i(op, AT_AXIS, -1)))
     return false;
   const Region *r = op->regions[0];
-  const Op *sum = ir_def(f, tile_yield(r)->args[0]);
-  if (!sum || sum->code != OP_ADD || sum->parent != r) return false;
-  for (uint32_t i = 0; i < 2; i++)
-    if (is_decayed(f, sum->args[i], r->params.at[0], g))
-      return !knows(f, sum->args[1 - i], r, 0) && (!*g || !knows(f, *g, r, 0));
-  return false;
+  return is_sum(f, tile_yield(r)->args[0], r, g);
 }
 
 // ---------------------------------------------------------------- the loop
