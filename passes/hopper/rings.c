@@ -612,7 +612,8 @@ static void one_own(Rings *w) {
 // and what a chunk computes takes room too.
 static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - COST_RING_BARRIERS;
-  int64_t tiles = has_streams(w) ? computed(w, w->f->body) : computed_once(w);
+  bool walked = ir_has_steps(w->f) && has_streams(w);
+  int64_t tiles = walked ? computed(w, w->f->body) : computed_once(w);
   int64_t half = room / 2 - COST_RING_EXCHANGE - tiles;
   w->occupancy = !w->makers && can_share(w) && bytes_of(w) <= half ? 2 : 1;
   if (w->occupancy == 2) room = half;
