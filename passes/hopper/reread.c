@@ -158,10 +158,16 @@ static void region(Reread *r, Region *body) {
 }
 
 // ---------------------------------------------------------------- loops
-// Is v made element by element of what is read or counted?
+// Rows and columns take few registers: they may wait.
+static bool is_small(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  return t->kind == TK_ELEM || (t->kind == TK_FRAG && t->slice != SLICE_NONE);
+}
+
+// Is v made element by element of what is read or counted, or small?
 static bool is_made_of_reads(const Reread *r, Value v, uint32_t depth) {
   const Op *op = ir_def(r->f, v);
-  if (r->again[v] || ir_type(r->f, v)->kind == TK_ELEM) return true;
+  if (r->again[v] || is_small(r->f, v)) return true;
   if (!op || op->nres != 1 || !depth) return false;
   bool plain = op->code == OP_BCAST || op->code == OP_SPLAT;
   if (!plain && !(op_info(op->code)->flags & OPF_ELEM)) return false;
@@ -172,7 +178,7 @@ static bool is_made_of_reads(const Reread *r, Value v, uint32_t depth) {
 
 static void let_again(Reread *r, Value v) {
   const Op *op = ir_def(r->f, v);
-  if (r->again[v] || ir_type(r->f, v)->kind == TK_ELEM) return;
+  if (r->again[v] || is_small(r->f, v)) return;
   r->again[v] = true;
   for (uint32_t i = 0; i < op->nargs; i++) let_again(r, op->args[i]);
 }
