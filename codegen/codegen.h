@@ -205,6 +205,9 @@ bool cg_gpu_rest(Ctx *cx, const Module *m, const char *prefix,
                  const CgKernelRecord *const *known, Buf *out,
                  CgKernels *kernels);
 
+// Registers the target of m, which threads may make code for from then on.
+bool cg_gpu_ready(Ctx *cx, const Module *m);
+
 // PTX in parts: around[0] kernel[0] around[1] .. kernel[n - 1] around[n].
 typedef struct CgPtx {
   CgBytes *around, *kernel;

@@ -137,6 +137,17 @@ static void note_pairs(Check *c, Diag *d, uint64_t vary) {
             y, x, dim_text(c, outer->dim), n, y, y, x, n, x, y, x, n);
 }
 
+// Elements of a vector are reduced over an index of its dim.
+static void note_vector(Check *c, Diag *d, const Expr *e, const char *what) {
+  const Expr *x = e->kind == EX_CALL && e->args.n ? e->args.at[0].value : NULL;
+  if (!x || x->ty.kind != TY_VALUE || x->ty.rank != 1) return;
+  diag_note(c->cx, d, x->span,
+            "the elements of a vector are reduced over an index of its dim: "
+            "`index n in %s;` and `%s(n: %s[n])`",
+            dim_text(c, x->ty.shape[0]), what,
+            x->kind == EX_NAME ? x->name : "(..)");
+}
+
 Sym *ck_find_binder(Check *c, Expr *e, uint64_t vary, const char *what) {
   uint32_t keys, vecs;
   if (!c->decl) return NULL;
@@ -154,6 +165,7 @@ Sym *ck_find_binder(Check *c, Expr *e, uint64_t vary, const char *what) {
     return NULL;
   } else {
     d = diag_add(c->cx, DIAG_no_key, e->span, what);
+    note_vector(c, d, e, what);
   }
   fix_binder(c, d, e, vary & -(uint64_t)(keys || vecs));
   return NULL;

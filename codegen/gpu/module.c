@@ -117,7 +117,9 @@ static void kernels(Cg *g, const Module *m, const char *prefix,
     if (f->kind != FK_PROGRAM) continue;
     CgKernelRecord r = {.symbol = symbol_of(g, f, prefix)};
     const CgKernelRecord *have = known ? known[at++] : NULL;
+    const char *symbol = r.symbol;
     if (have) r = *have;
+    r.symbol = symbol;
     r.func = f;
     Gpu n = {.g = g,
              .vendor = vendor_of(g->target),
@@ -173,4 +175,11 @@ bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what, Buf *out,
 bool cg_gpu_rest(Ctx *cx, const Module *m, const char *prefix,
                  const CgKernelRecord *const *known, Buf *out, CgKernels *all) {
   return make(cx, m, (Wanted){prefix, CG_ASM, known}, out, all);
+}
+
+bool cg_gpu_ready(Ctx *cx, const Module *m) {
+  const Target *t = target_of(cx, m);
+  LLVMTargetMachineRef tm = t ? machine(cx, t) : NULL;
+  if (tm) LLVMDisposeTargetMachine(tm);
+  return tm != NULL;
 }

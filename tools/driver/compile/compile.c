@@ -601,7 +601,10 @@ static bool sole(Ctx *cx, DrvSpec s, const DrvOptions *opt, CgProgram *out) {
 
 bool drv_device_program(Ctx *cx, DrvSpec s, const Target *target,
                         const DrvOptions *opt, CgProgram *out, Builts *built) {
-  Recipe r = {.spec = s, .target = target, .opt = *opt, .memo = drv_memo(cx)};
+  Recipe r = {.spec = s,
+              .target = target,
+              .opt = *opt,
+              .memo = drv_memo(cx, opt->jobs)};
   return sole(cx, s, opt, out) && add_gpu(cx, &r, 0, false, out, built) &&
          assemble(cx, opt, out, built->at, built->n);
 }
@@ -703,7 +706,7 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
   for (uint32_t i = 0; i < n; i++) {
     Recipe r = {.spec = {prog, binds + (size_t)i * width, width},
                 .opt = *opt,
-                .memo = drv_memo(cx)};
+                .memo = drv_memo(cx, opt->jobs)};
     drv_step(opt, "variant", i + 1, n);
     const char *name = name_of(cx, prog, r.spec.binds, width);
     CgProgram *p = find_program(out, from, name);

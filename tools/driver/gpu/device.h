@@ -98,7 +98,22 @@ int64_t drv_spare_of(const DrvOptions *opt, const Func *f);
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
 // Text of a module with f of m alone.
 CgBytes drv_mach_of(Ctx *cx, const Module *m, Func *f);
-DrvMemo *drv_memo(Ctx *cx);
+// threads: of LLVM; 0: one per CPU.
+DrvMemo *drv_memo(Ctx *cx, uint32_t threads);
+// The n kernels of m, of which known[i], NULL: not, is the record, and mach[i]
+// the text. Records go to *all.
+typedef struct DrvShares {
+  const Module *m;
+  const char *prefix;
+  const CgKernelRecord *const *known;
+  const CgBytes *mach;
+  uint32_t n, threads;
+  CgKernels *all;
+} DrvShares;
+// The PTX of those that are not known, the others empty, made by several
+// threads (shares.c). NULL: by one it is as fast, an error, or kernels whose
+// text is not the same by itself.
+const CgPtx *drv_ptx_shares(Ctx *cx, const DrvShares *of);
 // PTX of m as cg_gpu makes it; kernels that are known are not made again.
 bool drv_memo_ptx(Ctx *cx, DrvMemo *memo, const Module *m, const char *prefix,
                   Buf *out, CgKernels *all);

@@ -22,10 +22,13 @@ bool drv_same_text(CgBytes a, CgBytes b) {
 
 struct DrvMemo {
   Vec(Known) all;
+  uint32_t threads;
 };
 
-DrvMemo *drv_memo(Ctx *cx) {
-  return NEW(&cx->session, DrvMemo);
+DrvMemo *drv_memo(Ctx *cx, uint32_t threads) {
+  DrvMemo *memo = NEW(&cx->session, DrvMemo);
+  memo->threads = threads;
+  return memo;
 }
 
 // What is made of a module.
@@ -92,6 +95,11 @@ static const CgPtx *make_rest(const Work *w, CgKernels *all) {
   const CgKernelRecord **records = NEWN(a, const CgKernelRecord *, w->n + 1);
   for (uint32_t i = 0; i < w->n; i++)
     if (w->known[i]) records[i] = &w->known[i]->record;
+  DrvShares shares = {w->m, w->prefix,        records, w->mach,
+                      w->n, w->memo->threads, all};
+  const CgPtx *made = drv_ptx_shares(w->cx, &shares);
+  if (made) return made;
+  *all = (CgKernels){0};
   if (!cg_gpu_rest(w->cx, w->m, w->prefix, records, &text, all)) return NULL;
   buf_char(&text, 0);
   CgPtx *parts = NEW(a, CgPtx);
@@ -136,15 +144,13 @@ bool drv_memo_ptx(Ctx *cx, DrvMemo *memo, const Module *m, const char *prefix,
                   Buf *out, CgKernels *all) {
   Work w = {.cx = cx, .memo = memo, .m = m, .prefix = prefix};
   look_up(&w);
-  if (w.found) {
-    const CgPtx *rest = make_rest(&w, all);
-    if (!rest) return false;
-    if (fill(&w, rest, out)) {
-      remember(&w, out, all);
-      return true;
-    }
-    *all = (CgKernels){0};
+  const CgPtx *rest = w.n ? make_rest(&w, all) : NULL;
+  if (w.n && !rest) return false;
+  if (rest && fill(&w, rest, out)) {
+    remember(&w, out, all);
+    return true;
   }
+  *all = (CgKernels){0};
   if (!cg_gpu(cx, m, prefix, CG_ASM, out, all)) return false;
   remember(&w, out, all);
   return true;
