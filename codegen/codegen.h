@@ -178,8 +178,9 @@ typedef Vec(CgKernelRecord) CgKernels;
 // What is wrong with the machine code of these kernels: 0 nothing, else bytes
 // spilled; serialized products are worse than any spill, other warnings as bad
 // as a few bytes. Where ptxas makes no code it is the worst, by the bytes of
-// the registers that are lacking. Up to CG_RARE bytes that are spilled where
-// few steps go are nothing: smaller tiles for all steps cost more.
+// the registers that are lacking. Of a cost up to CG_RARE bytes that are
+// spilled where few steps go are nothing: smaller tiles for all steps cost
+// more.
 enum {
   CG_NO_CODE = 1 << 28,
   CG_SERIAL = 1 << 24,
@@ -188,6 +189,8 @@ enum {
 };
 uint64_t cg_flaws(const CgKernels *all);
 uint64_t cg_kernel_flaws(const CgKernelRecord *k);
+uint64_t cg_cost(const CgKernels *all);
+uint64_t cg_kernel_cost(const CgKernelRecord *k);
 // Bytes that k, whose machine code is in cubin, spills in loops of tiles that
 // masks cut, and outside of loops, where it has such.
 uint32_t cg_rare_spills(Ctx *cx, const CgKernelRecord *k, CgBytes cubin);

@@ -210,16 +210,25 @@ CgPtx cg_ptx_split(Ctx *cx, const char *ptx) {
 // ---------------------------------------------------------------- levels
 uint64_t cg_kernel_flaws(const CgKernelRecord *k) {
   if (k->lacks) return CG_NO_CODE + sizeof(uint32_t) * (uint64_t)k->lacks;
+  return k->spill_bytes + (k->serialized ? CG_SERIAL
+                           : k->warning  ? CG_WARNING
+                                         : 0);
+}
+
+uint64_t cg_kernel_cost(const CgKernelRecord *k) {
   uint32_t rare = k->rare_bytes <= CG_RARE ? k->rare_bytes : 0;
-  return k->spill_bytes - rare +
-         (k->serialized ? CG_SERIAL
-          : k->warning  ? CG_WARNING
-                        : 0);
+  return cg_kernel_flaws(k) - rare;
 }
 
 uint64_t cg_flaws(const CgKernels *all) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < all->n; i++) sum += cg_kernel_flaws(&all->at[i]);
+  return sum;
+}
+
+uint64_t cg_cost(const CgKernels *all) {
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < all->n; i++) sum += cg_kernel_cost(&all->at[i]);
   return sum;
 }
 

@@ -51,6 +51,42 @@ static bool collect(Walk *w, Region *r) {
   return any;
 }
 
+// Is a bound read of memory, as those of masks by tables are, or a parameter's,
+// as a window's? Then most tiles may be cut.
+typedef struct Told {
+  const Func *f;
+  bool *seen;  // by value
+  Value tile;  // whose numbers another role writes
+  bool yes;
+} Told;
+
+static bool is_read(Told *t, Value v);
+
+static void see_told(void *data, Op *op) {
+  Told *t = data;
+  Value tile = t->tile;
+  if (op->code == OP_SSET && op->args[0] == tile)
+    t->yes |= is_read(t, op->args[2]);
+  t->tile = tile;
+}
+
+static bool is_read(Told *t, Value v) {
+  Op *op = ir_def(t->f, v);
+  for (uint32_t i = 0; i < t->f->params.n; i++)
+    t->yes |= t->f->params.at[i].v == v;
+  if (!op || t->seen[v]) return t->yes;
+  t->seen[v] = true;
+  t->yes |= op->code == OP_GLOAD;
+  t->tile = op->code == OP_SGET ? op->args[0] : 0;
+  if (t->tile) ir_walk(t->f->body, see_told, t);
+  for (uint32_t i = 0; i < op->nregions && op->code == OP_IF; i++)
+    for (uint32_t k = 0; k < op->nres; k++)
+      if (op->res[k] == v) is_read(t, op->regions[i]->last->args[k]);
+  for (uint32_t i = 0; i < op->nargs && !op->nregions; i++)
+    is_read(t, op->args[i]);
+  return t->yes;
+}
+
 // Does b go on where a, the loop in front of it, stopped?
 static bool goes_on(const TextLoop *a, const TextLoop *b) {
   bool back = ir_attr_i(a->op, AT_REVERSE, 0) != 0;
@@ -60,15 +96,18 @@ static bool goes_on(const TextLoop *a, const TextLoop *b) {
 }
 
 // Of loops that go on with each other those that do more masks.
-static void find_rare(TextLoops *all) {
+static void find_rare(const Func *f, Arena *a, TextLoops *all) {
   for (uint32_t i = 0, n; i < all->n; i += n) {
     uint32_t least = all->at[i].ops;
+    Told told = {.f = f, .seen = NEWN(a, bool, f->values.n)};
     for (n = 1; i + n < all->n; n++) {
       if (!goes_on(&all->at[i + n - 1], &all->at[i + n])) break;
       if (all->at[i + n].ops < least) least = all->at[i + n].ops;
     }
+    for (uint32_t k = 0; k < 2 * n; k++)
+      is_read(&told, all->at[i + k / 2].op->args[k % 2]);
     for (uint32_t k = 0; k < n; k++)
-      all->at[i + k].rare = all->at[i + k].ops > least;
+      all->at[i + k].rare = all->at[i + k].ops > least && !told.yes;
   }
 }
 
@@ -318,7 +357,7 @@ uint32_t cg_rare_spills(Ctx *cx, const CgKernelRecord *k, CgBytes cubin) {
   Code c = {.a = &cx->session};
   Walk w = {.a = c.a, .all = &text};
   collect(&w, k->func->body);
-  find_rare(&text);
+  find_rare(k->func, c.a, &text);
   bool any = false;
   for (uint32_t i = 0; i < text.n; i++) any |= text.at[i].rare;
   if (!any || !k->spill_bytes || !find_code(cubin, k->symbol, &c) ||

@@ -245,6 +245,7 @@ static void note_first(Built *b) {
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     DrvTry t = first_try(b, i);
     t.flaws = cg_kernel_flaws(&b->parts[i]->kernel);
+    t.cost = cg_kernel_cost(&b->parts[i]->kernel);
     drv_note_try(&b->courses[i], t, !b->parts[i]->told);
   }
 }
@@ -331,6 +332,7 @@ static bool note_tries(Ctx *cx, const Built *b, const Built *made,
     if (drv_known_try(&b->courses[i], &t)) continue;
     bool none = !run && (!p || !frees(cx, b, made, i, &t));
     t.flaws = none ? UINT64_MAX : cg_kernel_flaws(&p->kernel);
+    t.cost = none ? UINT64_MAX : cg_kernel_cost(&p->kernel);
     if (none || p->done) drv_note_try(&b->courses[i], t, run);
     else all = false;
   }
@@ -420,7 +422,7 @@ static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
 // ---------------------------------------------------------------- tiles
 bool drv_may_run(const Built *b, uint32_t i) {
   bool left = !b->parts || b->courses[i].runs < COST_PTXAS_RUNS;
-  return (left || b->kernels.at[i].lacks) && cg_kernel_flaws(&b->kernels.at[i]);
+  return (left || b->kernels.at[i].lacks) && cg_kernel_cost(&b->kernels.at[i]);
 }
 
 static bool has_runs(const Built *b) {
@@ -452,8 +454,8 @@ static Pair compare(Ctx *cx, const Built *b, const Built *tiles) {
   Pair x = {.of = {b, tiles}, .all = true};
   x.second = NEWN(&cx->session, bool, n + 1);
   for (uint32_t i = 0; i < n; i++) {
-    uint64_t had = cg_kernel_flaws(&b->kernels.at[i]);
-    uint64_t has = cg_kernel_flaws(&tiles->kernels.at[i]);
+    uint64_t had = cg_kernel_cost(&b->kernels.at[i]);
+    uint64_t has = cg_kernel_cost(&tiles->kernels.at[i]);
     x.second[i] = has < had;
     x.any |= has < had;
     x.all &= has <= had;
@@ -498,7 +500,7 @@ static bool mix(Yard *y, const CgProgram *p, const Pair *x, Built *b,
     note(y->cx, &best);
     deliver(y->cx, &best, &dev);
   }
-  if (best.kernels.n != n || cg_flaws(&best.kernels) >= cg_flaws(&b->kernels))
+  if (best.kernels.n != n || cg_cost(&best.kernels) >= cg_cost(&b->kernels))
     return true;
   *b = best;
   *d = dev;
@@ -518,7 +520,7 @@ static bool choose(Yard *y, const CgProgram *p, Built *b, CgDevice *d,
               t->mod->funcs.n == b->mod->funcs.n;
   Pair x = same ? compare(y->cx, b, t) : (Pair){0};
   if (x.any && !x.all) return mix(y, p, &x, b, d);
-  if (cg_flaws(&t->kernels) >= cg_flaws(&b->kernels)) return true;
+  if (cg_cost(&t->kernels) >= cg_cost(&b->kernels)) return true;
   *b = *t;
   *d = tiles->d;
   return true;
@@ -554,7 +556,7 @@ static void remark_flaws(Ctx *cx, const Built *b) {
     const char *more = k->serialized ? ", products are serialized" : "";
     if (k->warning)
       more = arena_printf(&cx->session, ", warning C%u", k->warning);
-    if (cg_kernel_flaws(k))
+    if (cg_kernel_cost(k))
       ctx_remark(cx, "%s for %s: %u bytes stay spilled%s: it is slower",
                  k->symbol, b->recipe.target->name, k->spill_bytes, more);
   }

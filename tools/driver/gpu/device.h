@@ -29,7 +29,7 @@ typedef struct Recipe {
 typedef struct DrvTry {
   int64_t relief;
   uint32_t level, registers;  // registers: of a thread at most; 0: as it says
-  uint64_t flaws;
+  uint64_t flaws, cost;
 } DrvTry;
 
 // What was tried for a kernel, the first code first (remedy.c). Code that is

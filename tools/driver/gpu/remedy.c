@@ -104,10 +104,15 @@ static Lower lower_of(const Course *c) {
   return ANY;
 }
 
+// What costs less, or as much with fewer flaws.
+static bool is_better(const DrvTry *a, const DrvTry *b) {
+  return a->cost < b->cost || (a->cost == b->cost && a->flaws < b->flaws);
+}
+
 const DrvTry *drv_best_try(const Course *c) {
   const DrvTry *best = &c->at[0];
   for (uint32_t i = 1; i < c->n; i++)
-    if (c->at[i].flaws < best->flaws) best = &c->at[i];
+    if (is_better(&c->at[i], best)) best = &c->at[i];
   return best;
 }
 

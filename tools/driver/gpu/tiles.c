@@ -100,7 +100,7 @@ static Search search(Ctx *cx, const CgProgram *p, const Built *b) {
         s.each ? drv_spare_of(opt, b->mod->funcs.at[i]) : opt->spare_regs;
     s.freed[i] = i < b->nfreed ? b->freed[i] : s.spare[i];
     s.had[i] = need_at(&s, b->mod, i);
-    s.open[i] = s.each ? drv_may_run(b, i) : flaws_of(&s, i) > 0;
+    s.open[i] = s.each ? drv_may_run(b, i) : cg_cost(&b->kernels) > 0;
   }
   return s;
 }
