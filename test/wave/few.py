@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-DIMS = {"B": 2, "H": 2, "Hk": 1, "Hq": 4, "S": 75, "Sq": 3, "Sk": 300, "P": 19, "Nc": 5, "Ns": 2, "M": 9}
+DIMS = {"B": 2, "H": 2, "Hk": 1, "Hq": 4, "S": 75, "Sq": 3, "Sk": 300, "P": 19, "Nc": 5, "Ns": 2, "M": 9, "N": 3}
 INPUTS = {"len": "lengths(1,300)", "pt": "perm", "cu": "offsets(0,75)",
           "cu_q": "offsets(0,3)", "cu_k": "offsets(0,300)", "scale": "const(0.1)",
           "loggamma": "uniform(-0.1,0)", "F": "uniform(-1,0)",
