@@ -8,10 +8,9 @@
 attn.hf compiles there: it wants attnc, by the wheel of tools/build_wheel.py or
 $ATTNC. What is not there is said and is no failure: JAX with CUDA, transformers,
 attnc. JAX: results and gradients, under jit and vmap, beside jax.nn.softmax in
-f32. transformers: random Llama, gpt-oss, Gemma 3 and DeepSeek V3 in
-bf16, logits beside eager
-attention in f32, which may be off at most twice as much as those of SDPA, and
-16 greedy tokens in f32. --cpu tries the script."""
+f32. transformers: random Llama, gpt-oss, Gemma 3 and DeepSeek V3 in bf16, logits
+beside eager attention in f32, which may be off at most twice as much as those of
+SDPA, and 16 greedy tokens in f32. --cpu tries the script."""
 import copy
 import importlib.util
 import os
