@@ -20,7 +20,9 @@ SPECIAL = {
     "mamba2": "--dim=P=64,G=1..2,H=G*1..3 --in=A=uniform(-4,-1)",
     "mla": "--in=scale=const(0.05)",
     "linear": "--in=z0=const(1)",
-    "packed": "--in=g=uniform(-0.2,0) --in=beta=uniform(0,1)",
+    "packed": "--in=g=uniform(-0.2,0) --in=beta=uniform(0,1) "
+              "--in=cu=offsets(0,60) --in=cu_q=offsets(0,40) "
+              "--in=cu_k=offsets(0,60)",
     "paged": "--tol=1e-2",
     "retention": "--in=loggamma=uniform(-0.1,0)",
     "retnet": "--in=loggamma=uniform(-0.1,0)",

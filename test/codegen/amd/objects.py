@@ -5,7 +5,7 @@ innermost loop that has most of them, matrix instructions and all instructions.
     objects.py STDLIB [--all] [--few] [--both] [--record] [PROGRAM[:DIMS[:TARGET]] ..]
 
 Without programs: all, each for a target of each generation, these and head sizes in
-turn; --few: of two generations, in turn; --all: all targets and head sizes. --both: also the second kernels, for tensors of any strides. Flaws are
+turn; --few: of one generation, in turn; --all: all targets and head sizes. --both: also the second kernels, for tensors of any strides. Flaws are
 scratch memory, but of KNOWN programs and recurrences, more LDS than there is, and
 what is worse than objects.txt says, where it has a line: more scratch memory,
 fewer workgroups on a CU, REGISTERS more registers or a loop LONGER (a factor).
@@ -173,7 +173,7 @@ def jobs(std, everything, few, asked):
     for i, (path, name, typed, dims, rec) in enumerate(programs(std)):
         all_sizes = list(sizes(dims))
         some = [of[i % len(of)] for g, of in enumerate(GENERATIONS)
-                if not few or g != i % len(GENERATIONS)]
+                if not few or g == i % len(GENERATIONS)]
         for k, target in enumerate(TARGETS):
             for s, size in enumerate(all_sizes):
                 what = f"{name}:{size}:{target}"

@@ -34,7 +34,8 @@ def report(path, name, dims, dtype, out):
     typed = f" {name}<T" in open(path).read()
     if not typed and dtype != "bf16":
         return None
-    cmd = ["attnc", path, "--fn", name, "--target", "sm_90a", "--remarks", "-o", out]
+    cmd = ["attnc", path, "--fn", name, "--target", "sm_90a", "--remarks",
+           "--max-seconds=600", "-o", out]
     cmd += ["-D", "T=" + dtype] if typed else []
     cmd += ["-D", dims] if dims else []
     done = subprocess.run(cmd, capture_output=True, text=True)

@@ -3,7 +3,7 @@
 code on many shapes.
 
     tools/bench/gpu/check.py --prep DIR [--attnc PATH] [--target sm_90a]
-                             [--dtypes bf16,f16,f32] [--dims 64,128]
+                             [--dtypes bf16,f16,f32] [--dims 64,128 [--turns]]
                              [--filter TEXT,..] [--jobs N] [--no-checks]
     python3 DIR/check.py [--filter TEXT] [--jobs N] [--seed N]
 
@@ -16,6 +16,7 @@ Needs no PyTorch."""
 import argparse
 import concurrent.futures
 import glob
+import itertools
 import json
 import os
 import re
@@ -210,6 +211,10 @@ def prepare(a):
                    for d in map(int, a.dims.split(","))
                    if any(x in f for x in a.filter.split(","))
                    and not (f == "differential" and d > 64)})
+    if a.turns:
+        groups = itertools.groupby(todo, key=lambda x: x[:2])
+        groups = [list(group) for _, group in groups]
+        todo = [g[i % len(g)] for i, g in enumerate(groups)]
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         made = list(pool.map(lambda x: build(a, *x), todo))
         saved = [] if a.no_checks else list(
@@ -288,6 +293,8 @@ def main():
     ap.add_argument("--target", default="sm_90a")
     ap.add_argument("--dtypes", default="bf16,f16,f32")
     ap.add_argument("--dims", default="64,128", help="head sizes to compile")
+    ap.add_argument("--turns", action="store_true",
+                    help="one head size of each program, in turn")
     ap.add_argument("--filter", default="", help="parts of names, by commas")
     ap.add_argument("--no-checks", action="store_true",
                     help="prepare no check blocks")

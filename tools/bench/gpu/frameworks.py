@@ -2,15 +2,15 @@
 """attn.jax and attn.hf on a GPU, beside what the frameworks compute themselves.
 
     tools/bench/gpu/frameworks.py --prep OUT [--attnc PATH] [--target sm_90a]
-    python3 OUT/frameworks.py [--filter jax,hf] [--cpu]
+    python3 OUT/frameworks.py [--filter jax,"hf llama"] [--cpu]
 
 --prep compiles a program for attn.jax into OUT, which is carried to the machine.
 attn.hf compiles there: it wants attnc, by the wheel of tools/build_wheel.py or
 $ATTNC. What is not there is said and is no failure: JAX with CUDA, transformers,
 attnc. JAX: results and gradients, under jit and vmap, beside jax.nn.softmax in
-f32. transformers: random Llama, gpt-oss and Gemma 3 in bf16, logits beside eager
-attention in f32, which may be off at most twice as much as those of SDPA, and
-16 greedy tokens in f32. --cpu tries the script."""
+f32. transformers: random Llama, gpt-oss, Gemma 3 and DeepSeek V3 in bf16, logits
+beside eager attention in f32, which may be off at most twice as much as those of
+SDPA, and 16 greedy tokens in f32. --cpu tries the script."""
 import copy
 import importlib.util
 import os
@@ -32,7 +32,14 @@ MODELS = {"llama": ("LlamaConfig", SMALL),
               num_experts_per_tok=2, layer_types=TYPES)),
           "gemma 3": ("Gemma3TextConfig", dict(
               SMALL, sliding_window=64, query_pre_attn_scalar=64,
-              layer_types=TYPES))}
+              layer_types=TYPES)),
+          "deepseek v3": ("DeepseekV3Config", dict(
+              {n: x for n, x in SMALL.items() if n != "head_dim"},
+              num_key_value_heads=8, q_lora_rank=96, kv_lora_rank=128,
+              qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
+              n_routed_experts=4, n_group=1, topk_group=1,
+              num_experts_per_tok=2, moe_intermediate_size=64,
+              first_k_dense_replace=1))}
 
 
 def prepare(a):
@@ -165,7 +172,9 @@ def hf_here(a):
         _compile.find_attnc()
     except errors.Error as e:
         return str(e)
-    return all([model(a, name, torch) for name in MODELS])
+    wanted = a.filter.split(",")
+    return all([model(a, name, torch) for name in MODELS
+                if any(t in "hf " + name for t in wanted)])
 
 
 def main():
@@ -176,7 +185,8 @@ def main():
         return prepare(a)
     wrong = []
     for name, run in (("jax", jax_here), ("hf", hf_here)):
-        if not any(t in name for t in a.filter.split(",")):
+        if not any(t.startswith(name) or t in name
+                   for t in a.filter.split(",")):
             continue
         made = run(a)
         print(f"{name}: " + (f"not tried: {made}" if isinstance(made, str)
