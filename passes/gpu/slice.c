@@ -140,12 +140,18 @@ static bool is_product(const Slice *s, const At *at, const Op *op,
   return (side[0] & side[1]) == over;
 }
 
-static Value refuse(Slice *s, const Op *op, const char *why) {
-  if (!s->failed)
-    diag_add(s->cx, DIAG_pass_unsupported, op ? op->span : s->f->span,
-             arena_printf(&s->cx->session, "%s, which GPU targets do not take",
-                          why));
+// NULL: something was refused before.
+static Diag *refused(Slice *s, const Op *op, const char *why) {
+  if (s->failed) return NULL;
   s->failed = true;
+  const char *text =
+      arena_printf(&s->cx->session, "%s, which GPU targets do not take", why);
+  return diag_add(s->cx, DIAG_pass_unsupported, op ? op->span : s->f->span,
+                  text);
+}
+
+static Value refuse(Slice *s, const Op *op, const char *why) {
+  refused(s, op, why);
   return 0;
 }
 
@@ -647,11 +653,20 @@ static bool hands_on_wide(const Slice *s, const Op *op) {
   return wide || (op->code == OP_YIELD && takes_wide(s, op));
 }
 
+static void refuse_parts(Slice *s, const Op *op) {
+  Diag *d = refused(s, op, "a loop that carries too many tiles of one value");
+  if (!d) return;
+  diag_note(s->cx, d, NOWHERE,
+            "that is a matrix for each row or key, as the gradient of a matrix "
+            "by which rows are multiplied is: multiply them in front of the "
+            "program, and give it the products as a tensor");
+}
+
 static bool visit_regions(Slice *s, const Op *op) {
   if (!hands_on_wide(s, op)) return false;
   if (op->code == OP_YIELD) yield(s, op);
   else if (has_parts(s, op)) split(s, op);
-  else refuse(s, op, "a loop that carries too many tiles of one value");
+  else refuse_parts(s, op);
   return true;
 }
 

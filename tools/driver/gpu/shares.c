@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST = 64 };
+enum { MAX_THREADS = 64 };
 
 typedef struct Sharer {
   const DrvShares *of;
@@ -46,7 +46,7 @@ static uint32_t threads_for(const DrvShares *of) {
   uint32_t most = of->threads ? of->threads : cpus > 0 ? (uint32_t)cpus : 1;
   uint32_t n = 0;
   for (uint32_t i = 0; i < of->n; i++) n += !of->known[i];
-  most = most > MOST ? MOST : most;
+  most = most > MAX_THREADS ? MAX_THREADS : most;
   return most < n ? most : n;
 }
 
