@@ -21,18 +21,19 @@ def call(*args):
 
 
 def programs(tools, path):
-    """The modules of a file, with every `const` dim set to 6."""
+    """The modules of a file, with every `const` dim set to 6, or to what divides it."""
     r = call(tools + '/attn-lower', path)
     if r.returncode:
         sys.exit('%s: %s' % (path, r.stderr))
     for text in re.split(r'(?m)^(?=module attn)', r.stdout):
         if text.strip():
-            yield re.sub(r'(?m)^(dim \w+ spec) .*$', r'\1 {6}', text)
+            yield re.sub(r'(?m)^(dim \w+ spec) .*?(?:div (\d+))?$',
+                         lambda m: '%s {%s}' % (m[1], m[2] or 6), text)
 
 
 def options(text):
-    dims = dict(re.findall(r'(?m)^dim (\w+) (?!=)(\S+)', text))
-    size = {n: 6 if k == 'spec' else SIZES.get(n, 5) for n, k in dims.items()}
+    dims = re.findall(r'(?m)^dim (\w+) (?!=)\S+(?: {(\d+)})?', text)
+    size = {n: int(k) if k else SIZES.get(n, 5) for n, k in dims}
     yield '--dim=' + ','.join('%s=%d' % kv for kv in size.items())
     for name in re.findall(r'%(\w+): tensor<i32', text):
         for head, gen in INPUTS:
