@@ -27,8 +27,9 @@ typedef struct Choice {
   Value cond;
   Op *select[MAX_CHOICES];  // in their order
   uint32_t n;
-  uint8_t *by;  // by value
-  bool *in;     // by value: its op is one of a side's
+  uint8_t *by;   // by value
+  bool *in;      // by value: its op is one of a side's
+  int64_t room;  // bytes of shared memory
 } Choice;
 
 // The number that decides for all elements; 0: there is none.
@@ -141,8 +142,46 @@ static void need_choice(const Choice *x, bool *needed) {
     for (uint32_t k = 1; k < 3; k++) needed[x->select[i]->args[k]] = true;
 }
 
+typedef struct Use {
+  Value v;
+  bool some;
+} Use;
+
+static void see_use(void *data, Op *op) {
+  Use *u = data;
+  for (uint32_t i = 0; i < op->nargs; i++) u->some |= op->args[i] == u->v;
+}
+
+// Is v read in the branch or behind it?
+static bool is_read(const Choice *x, Value v) {
+  Use u = {.v = v};
+  bool behind = false;
+  for (Op *op = x->r->first; op && !u.some; op = op->next) {
+    behind |= op == x->select[0];
+    if (!behind && !is_in(x, op)) continue;
+    see_use(&u, op);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      ir_walk(op->regions[i], see_use, &u);
+  }
+  return u.some;
+}
+
+// Bytes of the shared tiles that live where the branch begins.
+static int64_t tiles_there(const Choice *x, const bool *needed) {
+  int64_t n = 0;
+  bool behind = false;
+  for (const Op *op = x->r->first; op; op = op->next) {
+    behind |= op == x->select[0];
+    if (op->code != OP_SFILL && op->code != OP_SPUT) continue;
+    if (is_in(x, op) || (behind && !needed[op->res[0]])) continue;
+    if (is_read(x, op->res[0])) n += smem_bytes(ir_type(x->f, op->res[0]));
+  }
+  return n;
+}
+
 // What the branch needs of what stands behind the first choice goes in front of
-// that. False: it is made of a choice, or does not move.
+// that. False: it is made of a choice, does not move, or there is no room for
+// all tiles.
 static bool put_in_front(Choice *x, Arena *arena) {
   bool *needed = NEWN(arena, bool, x->f->values.n);
   Op *first = x->select[0];
@@ -154,6 +193,7 @@ static bool put_in_front(Choice *x, Arena *arena) {
     for (uint32_t i = 0; i < op->nregions; i++)
       ir_walk(op->regions[i], need, needed);
   }
+  if (tiles_there(x, needed) > x->room) return false;
   bool behind = false;
   for (Op *op = x->r->first; op; op = op->next) {
     behind |= op == first;
@@ -202,17 +242,20 @@ static bool branch(Choice *x, Arena *arena) {
 
 // ---------------------------------------------------------------- all
 // The choices by the condition of `first`.
-static Choice choices_of(Func *f, Op *first) {
-  Choice x = {.f = f, .r = first->parent, .cond = decides(f, first)};
+static Choice choices_of(Func *f, Op *first, int64_t room) {
+  Choice x = {.f = f,
+              .r = first->parent,
+              .cond = decides(f, first),
+              .room = room};
   for (Op *op = first; op && x.n < MAX_CHOICES; op = op->next)
     if (decides(f, op) == x.cond) x.select[x.n++] = op;
   return x;
 }
 
-static bool function(Ctx *cx, Func *f) {
+static bool function(Ctx *cx, Func *f, int64_t room) {
   for (Op *op = f->body->first; op; op = op->next) {
     if (!decides(f, op)) continue;
-    Choice x = choices_of(f, op);
+    Choice x = choices_of(f, op, room);
     if (!branch(&x, &cx->scratch)) continue;
     ctx_remark(cx, "%s: %u choices of a task are a branch", f->name, x.n);
     for (uint32_t i = 0; i < x.n; i++) ir_erase(x.select[i]);
@@ -222,10 +265,11 @@ static bool function(Ctx *cx, Func *f) {
 }
 
 bool pass_branch_arms(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)opt;
+  // The other half is for what the sides make.
+  int64_t room = opt->target->gpu.smem / 2;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    while (ir_launch(f) && function(cx, f)) {}
+    while (ir_launch(f) && function(cx, f, room)) {}
   }
   return true;
 }

@@ -16,6 +16,7 @@ SPECIAL = {
     "delta_product": "--in=g=uniform(-0.2,0) --in=beta=uniform(0,1)",
     "deltanet": "--in=beta=uniform(0,1)",
     "gated_delta": "--in=g=uniform(-0.2,0) --in=beta=uniform(0,1)",
+    "fp4": "--in=kscale=randint(124,130) --in=vscale=randint(124,130)",
     "gla": "--in=g=uniform(-0.5,0)",
     "kda": "--in=beta=uniform(0,1)",
     "mamba2": "--dim=P=64,G=1,H=2 --in=A=uniform(-4,-1)",

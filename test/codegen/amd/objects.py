@@ -24,7 +24,7 @@ BUDGET = pathlib.Path(__file__).with_name("objects.txt")
 REGISTERS, LONGER = 16, 1.1
 SCRATCH = re.compile(r"^\t(scratch_|buffer_\w+ [^/]*\boff, s\[)", re.M)
 # Why there is scratch memory is in docs/amd.md.
-KNOWN = {"nsa:D=128": "gfx1"}
+KNOWN = {"nsa:D=128": "gfx1", "mxfp4_decode": "gfx", "nvfp4_decode": "gfx"}
 
 
 def programs(std):
