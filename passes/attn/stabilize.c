@@ -8,7 +8,9 @@
 // A weight exp(s) with unbounded s overflows for large scores. If the result
 // is homogeneous of degree 0 in the weights of a row (multiplying them by a
 // constant changes nothing), any reference may be subtracted from the scores.
-// Whether it is, is tested at random points (probe.h). Exponentials of row
+// Whether it is, is tested at random points (probe.h); and along which other
+// axes of the scores the reference may vary, as weights are summed over some in
+// front of their normalizer. Exponentials of row
 // values (a sink) join if they must, and logarithms of sums get the reference
 // back. A row that subtracts something reduced over its keys is left alone.
 //
@@ -36,6 +38,7 @@ typedef struct Stab {
   Ops keyed, rows;  // exp ops: per key of `axis`, of row values
   Ops logs;         // log ops of row values
   DomainAxes domains;
+  uint64_t apart;  // axes along which a test's weights vary
 } Stab;
 
 static bool has_key_axis(const Func *f, Value v) {
@@ -83,6 +86,7 @@ static void collect(Stab *s) {
 // Trial i: in b, the weights of the set are multiplied by exp(t).
 static double trial(Stab *s, const Ops *set, Probe *a, Probe *b, uint64_t i) {
   double t = probe_pair(a, b, s->f, s->arena, i);
+  a->wide = b->wide = b->only = s->apart;
   for (uint32_t j = 0; j < set->n; j++)
     probe_put(&b->scale, set->at[j]->res[0], exp(t));
   return t;
@@ -118,7 +122,43 @@ static bool invariant(Stab *s, const Ops *set, const Ops *logs) {
   return probe_shown(&seen, changed, set->n);
 }
 
+// Axes of v, but keys', that something is summed over.
+static uint64_t summed_axes(const Stab *s, Value v) {
+  const Type *t = ir_type(s->f, v);
+  uint64_t all = 0, own = 0;
+  for (uint32_t i = 0; i < t->n; i++)
+    if (s->f->axes.at[t->axis[i]].role != AX_KEY && t->axis[i] < 64)
+      own |= UINT64_C(1) << t->axis[i];
+  for (const Op *op = s->f->body->first; op; op = op->next) {
+    const IrAttr *over = ir_attr(op, AT_OVER);
+    for (uint32_t i = 0; over && i < over->n; i++)
+      if (over->list[i] < 64) all |= UINT64_C(1) << over->list[i];
+  }
+  return own & all;
+}
+
+// Along which of these axes all scores need one reference.
+static uint64_t common_axes(Stab *s, const Ops *set, const Ops *logs) {
+  uint64_t all = summed_axes(s, set->at[0]->args[0]), common = 0;
+  for (uint32_t i = 0; i < 64; i++) {
+    s->apart = all & UINT64_C(1) << i;
+    if (s->apart && !invariant(s, set, logs)) common |= s->apart;
+  }
+  s->apart = all & ~common;
+  if (s->apart & (s->apart - 1) && !invariant(s, set, logs)) common = all;
+  s->apart = 0;
+  return common;
+}
+
 // ---------------------------------------------------------------- rewriting
+static Value largest(Stab *s, Builder *b, Value x, uint64_t axes) {
+  const Type *t = ir_type(s->f, x);
+  uint32_t over[MAX_AXES], n = 0;
+  for (uint32_t i = 0; i < t->n; i++)
+    if (t->axis[i] < 64 && axes >> t->axis[i] & 1) over[n++] = t->axis[i];
+  return n ? ir_reduce(b, RK_MAX, x, over, n) : x;
+}
+
 static uint32_t key_axes(const Func *f, Value v, uint32_t *out) {
   const Type *t = ir_type(f, v);
   uint32_t n = 0;
@@ -127,12 +167,13 @@ static uint32_t key_axes(const Func *f, Value v, uint32_t *out) {
   return n;
 }
 
-// The reference: the largest exponent of the row. That of a part of its keys
-// would be no common factor.
-static Value reference(Stab *s, Builder *b, const Ops *set) {
+// The reference: the largest exponent of the row, and along the axes `common`.
+// That of a part of its keys would be no common factor.
+static Value reference(Stab *s, Builder *b, const Ops *set, uint64_t common) {
   Value m = 0;
   for (uint32_t i = 0; i < set->n; i++) {
     Value x = set->at[i]->args[0];
+    x = largest(s, b, x, common);
     uint32_t over[MAX_AXES], n = key_axes(s->f, x, over);
     for (uint32_t k = 0; k < n && over[k] < 64; k++)
       x = ir_cover(b, x, s->domains.of[over[k]]);
@@ -145,7 +186,8 @@ static Value reference(Stab *s, Builder *b, const Ops *set) {
 // New ops go to the end; the region is sorted afterwards.
 static void rewrite(Stab *s, const Ops *set, const Ops *logs) {
   Builder b = {.fn = s->f, .region = s->f->body, .span = set->at[0]->span};
-  Value m = reference(s, &b, set);
+  uint64_t common = common_axes(s, set, logs);
+  Value m = reference(s, &b, set, common);
   for (uint32_t i = 0; i < set->n; i++) {
     Value x = ir_2(&b, OP_SUB, set->at[i]->args[0], m);
     ir_replace_uses(s->f, set->at[i]->res[0], ir_1(&b, OP_EXP, x));

@@ -51,11 +51,18 @@ static double source(const Probe *p, uint64_t a, uint64_t b, DType t) {
   return x * p->size;
 }
 
+static bool has(uint64_t axes, uint32_t axis) {
+  return axis < 64 && axes >> axis & 1;
+}
+
+static bool has_coordinates(const Probe *p, uint32_t axis) {
+  return p->f->axes.at[axis].role == AX_KEY || has(p->wide, axis);
+}
+
 static uint64_t where(const Probe *p, const Type *t) {
   uint64_t w = 0;
   for (uint32_t i = 0; i < t->n; i++)
-    if (p->f->axes.at[t->axis[i]].role == AX_KEY)
-      w = w * 8 + p->at[t->axis[i]] + 1;
+    if (has_coordinates(p, t->axis[i])) w = w * 8 + p->at[t->axis[i]] + 1;
   return w;
 }
 
@@ -91,7 +98,7 @@ static double item(Probe *p, const Op *op) {
 
 static double reduce(Probe *p, const Op *op, const IrAttr *over, uint32_t i,
                      RKind k) {
-  while (i < over->n && p->f->axes.at[over->list[i]].role != AX_KEY) i++;
+  while (i < over->n && !has_coordinates(p, (uint32_t)over->list[i])) i++;
   if (i == over->n) return item(p, op);
   uint32_t axis = (uint32_t)over->list[i];
   uint8_t was = p->at[axis];
@@ -181,7 +188,7 @@ static bool chosen(Probe *p, Value c) {
 
 static double coordinate(const Probe *p, uint32_t axis) {
   const Axis *a = &p->f->axes.at[axis];
-  if (a->role == AX_KEY) return p->at[axis];
+  if (has_coordinates(p, axis)) return p->at[axis];
   int64_t n;
   if (!dim_is_const(&p->f->mod->dims, a->extent, &n) || n < 1)
     return source(p, 77, axis, DT_I64);
@@ -219,6 +226,13 @@ static double probe_op(Probe *p, const Op *op, Value v) {
   return r;
 }
 
+// Do changes hold at v's coordinates?
+static bool is_changed(const Probe *p, const Type *t) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (has(p->only, t->axis[i]) && p->at[t->axis[i]]) return false;
+  return true;
+}
+
 double probe_value(Probe *p, Value v) {
   const ValueInfo *info = ir_info(p->f, v);
   uint64_t key = ((uint64_t)v << 32) | where(p, &info->type), b;
@@ -226,9 +240,10 @@ double probe_value(Probe *p, Value v) {
   if (map_get(&p->memo, key, &b)) return from_bits(b);
   double r = info->def ? probe_op(p, info->def, v)
                        : source(p, v, where(p, &info->type), info->type.dtype);
-  bool more = map_get(&p->shift, v, &b);
+  bool here = is_changed(p, &info->type);
+  bool more = here && map_get(&p->shift, v, &b);
   if (more) r += from_bits(b);
-  bool times = map_get(&p->scale, v, &b);
+  bool times = here && map_get(&p->scale, v, &b);
   if (times) r *= from_bits(b);
   if (more || times) map_put(&p->met, v, 1);
   map_put(&p->memo, key, bits_of(r));

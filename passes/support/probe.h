@@ -1,6 +1,7 @@
 // Values of the IR at random points, in doubles: tests whether two forms of a
 // program agree. Key axes get PROBE_KEYS coordinates, all in their domains;
-// every other axis gets one, so that a vector is a number. Loads and other
+// every other axis gets one, so that a vector is a number, but for those that a
+// test asks for. Loads and other
 // sources are fixed random functions of the seed and of their operands; a row's
 // float that is compared with the coordinate of a key is that of one of them.
 // Coordinates are small: in every other trial of a test, which side a select of
@@ -17,11 +18,13 @@ typedef struct Probe {
   uint64_t seed;
   double size;          // of float sources: they are in [-1.5, 1.5) * size
   bool free;            // conditions of integers are random
+  uint64_t wide;        // axes that have coordinates as keys have, by bit
+  uint64_t only;        // of those: `shift` and `scale` hold where all are 0
   Map memo;             // (value, coordinates) -> bits of the double
   Map force;            // Value -> bits: the value is this
   Map shift, scale;     // Value -> bits: added to, multiplied with its value
   Map met;              // of those, by Value: it was computed
-  uint8_t at[32];       // coordinate by axis
+  uint8_t at[64];       // coordinate by axis
   uint32_t compared;    // numbers that probe_same found equal
   uint32_t n;           // operands of effects that it saw
   uint64_t zero, told;  // by such an operand: it was 0 in both, another number
