@@ -5,14 +5,14 @@
 //   %p = divk(%e, %l)                        %l, %p as before
 //   %y = log(%l)                             %y = add(log(%l), %m)
 //
-// A weight exp(s) with unbounded s overflows for large scores. If the result
-// is homogeneous of degree 0 in the weights of a row (multiplying them by a
+// A weight exp(s) with unbounded s overflows for large scores. If the result is
+// homogeneous of degree 0 in the weights of a row (multiplying them by a
 // constant changes nothing), any reference may be subtracted from the scores.
 // Whether it is, is tested at random points (probe.h); and along which other
 // axes of the scores the reference may vary, as weights are summed over some in
-// front of their normalizer. Exponentials of row
-// values (a sink) join if they must, and logarithms of sums get the reference
-// back. A row that subtracts something reduced over its keys is left alone.
+// front of their normalizer. Exponentials of row values (a sink) join if they
+// must, and logarithms of sums get the reference back. A row that subtracts
+// something reduced over its keys is left alone.
 //
 // Needs: inline. Tests: test/passes/stabilize/.
 #include "ir/deps.h"

@@ -1,11 +1,11 @@
 // Values of the IR at random points, in doubles: tests whether two forms of a
 // program agree. Key axes get PROBE_KEYS coordinates, all in their domains;
-// every other axis gets one, so that a vector is a number, but for those that a
-// test asks for. Loads and other
-// sources are fixed random functions of the seed and of their operands; a row's
-// float that is compared with the coordinate of a key is that of one of them.
-// Coordinates are small: in every other trial of a test, which side a select of
-// integers takes is a random function too, so that both are met.
+// every other axis gets one, so that a vector is a number, but for those that
+// a test asks for. Loads and other sources are fixed random functions of the
+// seed and of their operands; a row's float that is compared with the
+// coordinate of a key is that of one of them. Coordinates are small: in every
+// other trial of a test, which side a select of integers takes is a random
+// function too, so that both are met.
 #ifndef ATTNC_PASSES_SUPPORT_PROBE_H
 #define ATTNC_PASSES_SUPPORT_PROBE_H
 

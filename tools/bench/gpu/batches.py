@@ -14,7 +14,6 @@ batches, and by a longer table. --cpu tries all but the graph without a GPU, on
 short sequences."""
 import math
 import os
-import subprocess
 import sys
 
 import carry
@@ -22,17 +21,6 @@ import carry
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = ("bounded", "own")
 HQ, HK, D, PAGE = 32, 8, 128, 16
-
-
-def prepare(a):
-    os.makedirs(a.prep, exist_ok=True)
-    for name in PROGRAMS:
-        subprocess.run(
-            [a.attnc, os.path.join(HERE, "serve.attn"), "--fn", name, "--shared",
-             "--target", a.target, "--prefix", "serve", "-D", f"D={D}", "-o",
-             os.path.join(a.prep, name + ".so")], check=True)
-    carry.script(a, __file__)
-    print(f"{len(PROGRAMS)} libraries in {a.prep}")
 
 
 # ---------------------------------------------------------------- batches
@@ -181,7 +169,7 @@ def main():
     ap.add_argument("--cpu", action="store_true")
     a = ap.parse_args()
     if a.prep:
-        return prepare(a)
+        return carry.serving(a, PROGRAMS, D, __file__)
     import torch
     torch.manual_seed(1)
     dev = "cpu" if a.cpu else "cuda"

@@ -3,6 +3,7 @@ import argparse
 import json
 import os
 import shutil
+import subprocess
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
@@ -35,6 +36,18 @@ def script(a, file):
     runtime(a.attnc, a.prep)
     for f in (file, __file__):
         shutil.copy(os.path.abspath(f), a.prep)
+
+
+def serving(a, programs, d, file):
+    """Programs of serve.attn, a library each, and the script that runs them."""
+    os.makedirs(a.prep, exist_ok=True)
+    for name in programs:
+        subprocess.run(
+            [a.attnc, os.path.join(HERE, "serve.attn"), "--fn", name, "--shared",
+             "--target", a.target, "--prefix", "serve", "-D", f"D={d}", "-o",
+             os.path.join(a.prep, name + ".so")], check=True)
+    script(a, file)
+    print(f"{len(programs)} libraries in {a.prep}")
 
 
 def said(row):

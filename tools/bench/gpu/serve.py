@@ -10,7 +10,6 @@ lengths are random between half of the longest and that. Some sequences are
 compared with f64; the rate is that of the keys' bytes."""
 import math
 import os
-import subprocess
 import sys
 
 import carry
@@ -21,17 +20,6 @@ HQ, HK, D, PAGE, DRAFTS = 32, 8, 128, 16, 8
 NARROW = {"eight": (), "tokens": (PAGE,)}   # programs of 8-bit caches
 # sequences, longest, queries of each
 CASES = ((64, 1024, 1), (64, 8192, 1), (32, 8192, 4), (1, 32768, 1))
-
-
-def prepare(a):
-    os.makedirs(a.prep, exist_ok=True)
-    for name in PROGRAMS:
-        subprocess.run(
-            [a.attnc, os.path.join(HERE, "serve.attn"), "--fn", name, "--shared",
-             "--target", a.target, "--prefix", "serve", "-D", f"D={D}", "-o",
-             os.path.join(a.prep, name + ".so")], check=True)
-    carry.script(a, __file__)
-    print(f"{len(PROGRAMS)} libraries in {a.prep}")
 
 
 class Cache:
@@ -116,7 +104,7 @@ def main():
     ap.add_argument("--ms", type=int, default=30)
     a = ap.parse_args()
     if a.prep:
-        return prepare(a)
+        return carry.serving(a, PROGRAMS, D, __file__)
     import torch
     torch.manual_seed(1)
     rows = []
