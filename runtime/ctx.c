@@ -29,24 +29,27 @@ void rt_free(attn_ctx *cx, void *p, size_t bytes) {
 
 // ---- buffers
 
-// Is x a better choice than y? One that the same lane had, whose core may have
-// it in its caches, the smallest that is large enough, else the largest.
-static bool is_better(const Buffer *x, const Buffer *y, size_t bytes,
-                      int64_t lane) {
-  bool fits = x->size >= bytes, y_fits = y->size >= bytes;
-  bool own = x->lane == lane, y_own = y->lane == lane;
-  if (fits != y_fits) return fits;
-  if (own != y_own) return own;
+// Is x a better choice than y? The smallest that is large enough, else the
+// largest.
+static bool is_better(const Buffer *x, const Buffer *y, size_t bytes) {
+  bool fits = x->size >= bytes;
+  if (fits != (y->size >= bytes)) return fits;
   return fits == (x->size < y->size);
 }
 
-static Buffer *take_idle(attn_ctx *cx, size_t bytes, int64_t lane) {
+static Buffer *take_idle(attn_ctx *cx, size_t bytes) {
+  pthread_mutex_lock(&cx->lock);
   Buffer **best = NULL;
   for (Buffer **at = &cx->idle; *at; at = &(*at)->next)
-    if (!best || is_better(*at, *best, bytes, lane)) best = at;
+    if (!best || is_better(*at, *best, bytes)) best = at;
   Buffer *b = best ? *best : NULL;
   if (b) *best = b->next;
+  pthread_mutex_unlock(&cx->lock);
   return b;
+}
+
+static _Atomic(Buffer *) *kept_by(attn_ctx *cx, int64_t lane) {
+  return lane >= 0 && lane < RT_LANES ? &cx->kept[lane].buffer : NULL;
 }
 
 static bool grow(attn_ctx *cx, Buffer *b, size_t bytes) {
@@ -58,26 +61,33 @@ static bool grow(attn_ctx *cx, Buffer *b, size_t bytes) {
 }
 
 Buffer *rt_buffer_get(attn_ctx *cx, size_t bytes, int64_t lane) {
-  pthread_mutex_lock(&cx->lock);
-  Buffer *b = take_idle(cx, bytes, lane);
-  pthread_mutex_unlock(&cx->lock);
+  _Atomic(Buffer *) *kept = kept_by(cx, lane);
+  Buffer *b = kept ? atomic_exchange(kept, NULL) : NULL;
+  if (!b) b = take_idle(cx, bytes);
   if (!b) {
     b = rt_alloc(cx, sizeof *b);
     if (!b) return NULL;
     *b = (Buffer){0};
   }
-  b->lane = lane;
   if (b->size >= bytes || grow(cx, b, bytes)) return b;
   rt_free(cx, b, sizeof *b);
   return NULL;
 }
 
-void rt_buffer_put(attn_ctx *cx, Buffer *b) {
-  if (!b) return;
+void rt_buffer_put(attn_ctx *cx, Buffer *b, int64_t lane) {
+  _Atomic(Buffer *) *kept = kept_by(cx, lane);
+  Buffer *none = NULL;
+  if (!b || (kept && atomic_compare_exchange_strong(kept, &none, b))) return;
   pthread_mutex_lock(&cx->lock);
   b->next = cx->idle;
   cx->idle = b;
   pthread_mutex_unlock(&cx->lock);
+}
+
+static void free_buffer(attn_ctx *cx, Buffer *b) {
+  if (!b) return;
+  rt_free(cx, b->p, b->size);
+  rt_free(cx, b, sizeof *b);
 }
 
 // ---- life
@@ -145,10 +155,10 @@ void attn_ctx_destroy(attn_ctx *cx) {
   if (!cx) return;
   rt_gpu_close(cx);
   rt_pool_close(&cx->pool);
+  for (int i = 0; i < RT_LANES; i++) free_buffer(cx, cx->kept[i].buffer);
   for (Buffer *b = cx->idle, *next; b; b = next) {
     next = b->next;
-    rt_free(cx, b->p, b->size);
-    rt_free(cx, b, sizeof *b);
+    free_buffer(cx, b);
   }
   pthread_mutex_destroy(&cx->lock);
   rt_free(cx, cx, sizeof *cx);

@@ -88,7 +88,7 @@ static void run_lane(void *arg, int64_t lane) {
     run_tasks(t, &t->phase[i], lane, b ? b->p : NULL);
   }
   rt_fp_leave(fp);
-  rt_buffer_put(t->cx, b);
+  rt_buffer_put(t->cx, b, lane);
 }
 
 static int64_t count(attn_count *f, const attn_kargs *a) {
@@ -249,7 +249,7 @@ static int run_spec(attn_ctx *cx, const attn_spec *s, const Request *r,
   int rc = get_shared(cx, r, count(s->shared_bytes, &a), &a, &b, err);
   for (uint32_t i = 0; !rc && i < s->nphases;)
     rc = run_phases(cx, s, &a, &i, err);
-  rt_buffer_put(cx, b);
+  rt_buffer_put(cx, b, RT_NO_LANE);
   return rc ? rc : rt_ok(err);
 }
 

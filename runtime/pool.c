@@ -1,18 +1,19 @@
 // The thread pool: a parallel-for whose caller always works too.
 //
-// A call puts a Job on its own stack, links it into the pool, and runs its
-// indices together with whichever workers come by. It waits only for workers
-// that took an index, so a call never depends on a worker being there: calls
-// from several threads, nested calls and calls in a forked child (which has
-// no workers) all end. Each worker has an index that it takes first, the same
-// one in call after call: what a call left in a core's caches is there for the
-// next one. Workers that sleep are woken by a tree, the caller a few of them
-// and these the others, and need no lock for it.
+// A call puts a Job on its own stack, shows it in a slot of the pool, and runs
+// its indices together with whichever workers come by. It waits only for
+// workers that are inside, so a call never depends on a worker being there:
+// calls from several threads, nested calls and calls in a forked child (which
+// has no workers) all end. Each worker has an index that it takes first, the
+// same one in call after call: what a call left in a core's caches is there for
+// the next one. Workers that spin come and go without a lock; those that sleep
+// are woken by a tree, the caller a few of them and these the others.
 #include "rt.h"
 
 #include <semaphore.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_WORKERS 1023
 #define SPIN_NS 20000  // about the cost of one sleep and wake
@@ -20,14 +21,11 @@
 enum { BITS = 64, WORDS = (MAX_WORKERS + BITS) / BITS };
 
 struct Job {
-  Job *next;
   const OpenMp *openmp;  // whose team runs it, if one does
   void (*body)(void *arg, int64_t i);
   void *arg;
   int64_t n;
-  atomic_llong taken;            // indices handed out
-  atomic_int running;            // workers inside; raised under the pool's lock
-  atomic_ullong claimed[WORDS];  // which indices
+  _Alignas(64) atomic_ullong taken[WORDS];  // which indices
 };
 
 struct Worker {
@@ -40,27 +38,42 @@ struct Worker {
   int others;
 };
 
-// An index that nobody has, from `first` on; -1: there is none.
+// Indices of a word of `taken` that nobody has.
+static unsigned long long open_of(const Job *j, int64_t word) {
+  int64_t rest = j->n - word * BITS;
+  unsigned long long all = rest < BITS ? (1ull << rest) - 1 : ~0ull;
+  return all & ~atomic_load(&j->taken[word]);
+}
+
+static bool is_open(const Job *j) {
+  for (int64_t i = 0; i * BITS < j->n; i++)
+    if (open_of(j, i)) return true;
+  return false;
+}
+
+// One of these bits, the first from `at` on if there is one.
+static int pick(unsigned long long open, int64_t at) {
+  unsigned long long behind = open & (~0ull << at);
+  return __builtin_ctzll(behind ? behind : open);
+}
+
+// An index that nobody has, `first` or one behind it if there is; -1: none.
 static int64_t claim(Job *j, int64_t first) {
-  for (int64_t i = 0; i < j->n && atomic_load(&j->taken) < j->n; i++) {
-    int64_t at = first + i < j->n ? first + i : first + i - j->n;
-    unsigned long long bit = 1ull << at % BITS;
-    atomic_ullong *word = &j->claimed[at / BITS];
-    if (atomic_load(word) & bit || atomic_fetch_or(word, bit) & bit) continue;
-    atomic_fetch_add(&j->taken, 1);
-    return at;
+  int64_t words = (j->n + BITS - 1) / BITS;
+  for (int64_t i = 0; i < words; i++) {
+    int64_t word = (first / BITS + i) % words;
+    unsigned long long open;
+    while ((open = open_of(j, word)) != 0) {
+      int bit = pick(open, i ? 0 : first % BITS);
+      if (!(atomic_fetch_or(&j->taken[word], 1ull << bit) & 1ull << bit))
+        return word * BITS + bit;
+    }
   }
   return -1;
 }
 
 static void run_job(Job *j, int64_t first) {
   for (int64_t i = first % j->n; (i = claim(j, i)) >= 0;) j->body(j->arg, i);
-}
-
-static Job *open_job(const Pool *p) {
-  for (Job *j = p->jobs; j; j = j->next)
-    if (atomic_load(&j->taken) < j->n) return j;
-  return NULL;
 }
 
 static void spin_until_post(Pool *p, unsigned seen) {
@@ -86,48 +99,48 @@ static void wake(Worker *w, int n) {
   }
 }
 
-// Called and returns with the lock held.
-static void wait_for_post(Worker *w) {
+static void wait_for_post(Worker *w, unsigned seen) {
   Pool *p = w->pool;
-  unsigned seen = atomic_load(&p->posted);
-  p->nspin++;
-  pthread_mutex_unlock(&p->lock);
+  atomic_fetch_add(&p->nspin, 1);
   spin_until_post(p, seen);
+  atomic_fetch_sub(&p->nspin, 1);
+  if (atomic_load(&p->posted) != seen) return;
   pthread_mutex_lock(&p->lock);
-  p->nspin--;
-  if (p->stop || atomic_load(&p->posted) != seen) return;
-  w->asleep = true;
+  bool sleeps = atomic_load(&p->posted) == seen;
+  w->asleep = sleeps;
   pthread_mutex_unlock(&p->lock);
+  if (!sleeps) return;
   while (sem_wait(&w->wake) != 0) {}
   wake(w->next, w->others);
-  pthread_mutex_lock(&p->lock);
 }
 
-// *j may be gone once `running` is lower.
-static void leave(Pool *p, Job *j) {
-  if (atomic_fetch_sub(&j->running, 1) != 1 || !atomic_load(&p->nwait)) return;
+// Who is inside may use the job that the slot has; its caller takes the job
+// away first and then waits until nobody is inside.
+static bool help(Slot *s, const Worker *w) {
+  if (!atomic_load(&s->job)) return false;
+  atomic_fetch_add(&s->inside, 1);
+  Job *j = atomic_load(&s->job);
+  bool open = j && is_open(j);
+  if (open) run_job(j, w->number + 1);
+  Pool *p = w->pool;
+  if (atomic_fetch_sub(&s->inside, 1) != 1 || !atomic_load(&p->nwait))
+    return open;
   pthread_mutex_lock(&p->lock);
   pthread_cond_broadcast(&p->done);
   pthread_mutex_unlock(&p->lock);
+  return open;
 }
 
 static void *worker(void *arg) {
   Worker *w = arg;
   Pool *p = w->pool;
-  pthread_mutex_lock(&p->lock);
-  while (!p->stop) {
-    Job *j = open_job(p);
-    if (!j) {
-      wait_for_post(w);
-      continue;
-    }
-    atomic_fetch_add(&j->running, 1);
-    pthread_mutex_unlock(&p->lock);
-    run_job(j, w->number + 1);
-    leave(p, j);
-    pthread_mutex_lock(&p->lock);
+  while (!atomic_load(&p->stop)) {
+    unsigned seen = atomic_load(&p->posted);
+    bool helped = false;
+    for (int i = 0; i < RT_SLOTS && !helped; i++)
+      helped = help(&p->slots[i], w);
+    if (!helped) wait_for_post(w, seen);
   }
-  pthread_mutex_unlock(&p->lock);
   return NULL;
 }
 
@@ -183,29 +196,32 @@ static int sleepers(Pool *p, int n, Worker **list) {
   return found;
 }
 
-static void post(Pool *p, Job *j) {
+static Slot *free_slot(Pool *p) {
+  for (int i = 0; i < RT_SLOTS; i++)
+    if (!atomic_exchange(&p->slots[i].used, true)) return &p->slots[i];
+  return NULL;
+}
+
+static void post(Pool *p, Slot *s, Job *j) {
   int helpers = j->n - 1 < MAX_WORKERS ? (int)(j->n - 1) : MAX_WORKERS;
   Worker *list;
+  atomic_store(&s->job, j);
   pthread_mutex_lock(&p->lock);
   start_workers(p, helpers);
-  j->next = p->jobs;
-  p->jobs = j;
   atomic_fetch_add(&p->posted, 1);
-  int n = sleepers(p, helpers - p->nspin, &list);
+  int n = sleepers(p, helpers - atomic_load(&p->nspin), &list);
   pthread_mutex_unlock(&p->lock);
   wake(list, n);
 }
 
-static void finish(Pool *p, Job *j) {
+static void wait_for(Pool *p, Slot *s) {
   int64_t end = rt_now_ns() + SPIN_NS;
-  while (atomic_load(&j->running) && rt_now_ns() < end) rt_cpu_pause();
+  while (atomic_load(&s->inside) && rt_now_ns() < end) rt_cpu_pause();
+  if (!atomic_load(&s->inside)) return;
   pthread_mutex_lock(&p->lock);
   atomic_fetch_add(&p->nwait, 1);
-  while (atomic_load(&j->running)) pthread_cond_wait(&p->done, &p->lock);
+  while (atomic_load(&s->inside)) pthread_cond_wait(&p->done, &p->lock);
   atomic_fetch_sub(&p->nwait, 1);
-  Job **at = &p->jobs;
-  while (*at != j) at = &(*at)->next;
-  *at = j->next;
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -227,9 +243,13 @@ void rt_pool_run(void *pool, int64_t n, void (*body)(void *arg, int64_t i),
     p->openmp.parallel(in_team, &j, 0, 0);
     return;
   }
-  post(pool, &j);
+  Slot *s = getpid() == p->process ? free_slot(p) : NULL;
+  if (s) post(p, s, &j);
   run_job(&j, 0);
-  finish(pool, &j);
+  if (!s) return;  // done alone: a child, or very many calls at once
+  atomic_store(&s->job, NULL);
+  wait_for(p, s);
+  atomic_store(&s->used, false);
 }
 
 static bool init_lock(Pool *p) {
@@ -245,6 +265,7 @@ static bool init_lock(Pool *p) {
 
 bool rt_pool_init(Pool *p, attn_ctx *cx) {
   p->cx = cx;
+  p->process = getpid();
   rt_openmp_find(&p->openmp);
   if (!init_lock(p)) return false;
   if (pthread_cond_init(&p->done, NULL) == 0) return true;
@@ -255,7 +276,7 @@ bool rt_pool_init(Pool *p, attn_ctx *cx) {
 void rt_pool_close(Pool *p) {
   Worker *list;
   pthread_mutex_lock(&p->lock);
-  p->stop = true;
+  atomic_store(&p->stop, true);
   atomic_fetch_add(&p->posted, 1);
   int n = sleepers(p, p->nworkers, &list);
   pthread_mutex_unlock(&p->lock);

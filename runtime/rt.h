@@ -48,16 +48,26 @@ bool rt_openmp_has(const OpenMp *o, int64_t n);
 // ---- pool.c: a parallel-for over lazily started threads
 typedef struct Job Job;
 typedef struct Worker Worker;
+enum { RT_SLOTS = 16, RT_LINE = 64 };  // calls at once; bytes of a cache line
+
+typedef struct Slot {  // of a call's job, which is on the caller's stack
+  _Alignas(RT_LINE) _Atomic(Job *) job;
+  atomic_int inside;  // workers that may use it
+  atomic_bool used;   // by a call
+} Slot;
+
 typedef struct Pool {
   attn_ctx *cx;   // whose memory it takes
+  int process;    // getpid() of the one that has the workers
   OpenMp openmp;  // whose threads are taken instead where they are enough
   pthread_mutex_t lock;
   pthread_cond_t done;
-  Job *jobs;            // open ones, newest first; on their callers' stacks
-  atomic_uint posted;   // counts posts, so that spinning workers see one
-  atomic_int nwait;     // callers that sleep until their workers are done
-  int nworkers, nspin;  // threads started; those that spin until a post
-  bool stop;
+  Slot slots[RT_SLOTS];
+  atomic_uint posted;  // counts posts, so that spinning workers see one
+  atomic_int nwait;    // callers that sleep until their workers are done
+  atomic_int nspin;    // workers that spin until a post
+  atomic_bool stop;
+  int nworkers;      // threads started
   Worker **workers;  // capacity max
   int max;
 } Pool;
@@ -73,9 +83,12 @@ typedef struct Buffer {
   struct Buffer *next;
   void *p;  // ATTN_ALIGN aligned
   size_t size;
-  int64_t lane;  // that had it last
 } Buffer;
-enum { RT_NO_LANE = -1 };
+enum { RT_NO_LANE = -1, RT_LANES = 64 };
+
+typedef struct Kept {  // the buffer that a lane had last, if it is idle
+  _Alignas(RT_LINE) _Atomic(Buffer *) buffer;
+} Kept;
 
 enum { RT_LEVELS = 8 };  // of a family of CPUs, at most
 
@@ -88,15 +101,16 @@ struct attn_ctx {
   atomic_int threads;
   atomic_int units;  // of a GPU that a launch takes at most; 0: all
   Pool pool;
+  Kept kept[RT_LANES];     // lanes begin together: each its own, without a lock
   pthread_mutex_t lock;    // of idle
-  Buffer *idle;            // cached buffers nobody uses
+  Buffer *idle;            // cached buffers nobody uses and no lane keeps
   _Atomic(GpuSet *) gpus;  // made at the first launch on one
 };
 
 // A buffer of at least bytes > 0, or NULL. Contents are undefined. lane: whose
-// last one it is, if that is idle.
+// last one it is, if that is idle, as its core may have it in its caches.
 Buffer *rt_buffer_get(attn_ctx *cx, size_t bytes, int64_t lane);
-void rt_buffer_put(attn_ctx *cx, Buffer *b);  // b may be NULL
+void rt_buffer_put(attn_ctx *cx, Buffer *b, int64_t lane);  // b may be NULL
 void *rt_alloc(attn_ctx *cx, size_t bytes);
 void rt_free(attn_ctx *cx, void *p, size_t bytes);
 

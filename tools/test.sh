@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs all tests: unit and lit tests, the same under ASan
-# and UBSan, and each fuzz target for FUZZ_SECONDS (60 in CI, else 10) from
+# and UBSan, and each fuzz target for FUZZ_SECONDS (40 in CI, else 10) from
 # FUZZ_SEED (0: another each time; 1 unless given, so that a run is repeatable).
 set -euo pipefail
 . "$(dirname "$0")/setup.sh"
 
 install_packages $BUILD_PACKAGES $RUN_PACKAGES $TEST_PACKAGES
-seconds=${FUZZ_SECONDS:-$([ -n "${CI:-}" ] && echo 60 || echo 10)}
+seconds=${FUZZ_SECONDS:-$([ -n "${CI:-}" ] && echo 40 || echo 10)}
 passed=0 failed=0
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
