@@ -37,7 +37,8 @@ typedef struct DrvTry {
 typedef struct Course {
   DrvTry at[COST_PTXAS_CODES];
   uint32_t n, runs;
-  bool last;  // there are no smaller tiles
+  bool last;    // there are no smaller tiles
+  DrvTry from;  // levels that the first code has, where they are known
 } Course;
 
 // A kernel as text for ptxas, and what it makes of it (assemble.c).
