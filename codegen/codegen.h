@@ -245,6 +245,9 @@ CgBytes cg_ptx_capped(Ctx *cx, CgBytes ptx, uint32_t registers);
 // arena.
 CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol);
 
+// One object of several for AMD, in order: as cg_gpu makes it of their kernels
+// together, but for what fills gaps. False: their metadata has another form.
+bool cg_amd_merge(Ctx *cx, const CgBytes *in, uint32_t n, Buf *out);
 // The linker: $ATTNC_LLD, else `ld.lld-22` of PATH, else usual places. NULL:
 // none.
 const char *cg_lld_path(Ctx *cx);

@@ -5,7 +5,7 @@
 //   unit.o   .text: kernel (hidden)
 //   ->       one .text, one .data.rel.ro, kernel a local symbol
 //
-// Takes what LLVM writes on both CPU families: ELF64, little-endian, RELA. A
+// Takes what LLVM writes for CPUs and AMD's GPUs: ELF64, little-endian, RELA. A
 // hidden symbol becomes local: the parts refer to each other only.
 #include "codegen/object/elf.h"
 
@@ -74,8 +74,15 @@ static void fill(Buf *b, uint64_t to, char with) {
   while (b->n < to) buf_char(b, with);
 }
 
+// What fills gaps between code, which is never run: x86's nop, AMD's s_nop.
+static void fill_code(Buf *b, uint64_t to, const Part *p) {
+  static const uint8_t nop[] = {0x90, 0x90, 0x90, 0x90};
+  static const uint8_t s_nop[] = {0x00, 0x00, 0x80, 0xbf};
+  const uint8_t *with = p->head->e_machine == EM_AMDGPU ? s_nop : nop;
+  while (b->n < to) buf_char(b, (char)with[b->n % sizeof nop]);
+}
+
 static void add_section(Elf *e, Part *p, uint32_t i) {
-  enum { NOP = 0x90 };  // never run
   const Elf64_Shdr *s = &p->sec[i];
   const char *name = name_at(p, p->head->e_shstrndx, s->sh_name);
   Section *o = section_for(e, name, s, &p->section[i]);
@@ -85,7 +92,8 @@ static void add_section(Elf *e, Part *p, uint32_t i) {
   p->moved[i] = at;
   o->head.sh_size = at + s->sh_size;
   if (s->sh_type == SHT_NOBITS) return;
-  fill(&o->bytes, at, s->sh_flags & SHF_EXECINSTR ? (char)NOP : 0);
+  if (s->sh_flags & SHF_EXECINSTR) fill_code(&o->bytes, at, p);
+  else fill(&o->bytes, at, 0);
   buf_add(&o->bytes, (const char *)p->at + s->sh_offset, s->sh_size);
 }
 
@@ -287,7 +295,16 @@ static void write(Elf *e, const Part *parts, uint32_t n, Buf *out) {
   memcpy(out->at + w.start, &h, sizeof h);
 }
 
-void cg_elf_merge(Arena *a, const CgPart *in, uint32_t n, Buf *out) {
+static bool merge_notes(Elf *e, CgNotes *notes) {
+  bool ok = true;
+  for (uint32_t i = 0; notes && i < e->sections.n; i++)
+    if (e->sections.at[i].head.sh_type == SHT_NOTE)
+      ok &= notes(e->arena, &e->sections.at[i].bytes);
+  return ok;
+}
+
+bool cg_elf_merge(Arena *a, const CgPart *in, uint32_t n, CgNotes *notes,
+                  Buf *out) {
   Elf e = {.arena = a, .globals = {.arena = a}};
   Part *parts = NEWN(a, Part, n);
   push_symbol(&e, "", (Elf64_Sym){0}, true);
@@ -304,5 +321,7 @@ void cg_elf_merge(Arena *a, const CgPart *in, uint32_t n, Buf *out) {
       if (is_content(&p->sec[i])) add_section(&e, p, i);
   }
   for (uint32_t k = 0; k < n; k++) add_symbols(&e, &parts[k], k == 0);
+  if (!merge_notes(&e, notes)) return false;
   write(&e, parts, n, out);
+  return true;
 }

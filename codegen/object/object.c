@@ -217,7 +217,7 @@ static bool gather(Ctx *cx, const Crew *c, Buf *out) {
     const Buf *b = c->parts[i].n ? &c->parts[i] : &again;
     parts[i] = (CgPart){b->at, b->n};
   }
-  cg_elf_merge(&cx->scratch, parts, c->n, out);
+  cg_elf_merge(&cx->scratch, parts, c->n, NULL, out);
   return true;
 }
 

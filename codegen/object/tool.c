@@ -92,7 +92,11 @@ int tool_run(Ctx *cx, char *const *args, int out, int err) {
     _exit(127);
   }
   if (pid < 0) return -1;
-  while (waitpid(pid, &status, 0) < 0)
-    if (errno != EINTR) return -1;
+  work_tool(cx, pid);
+  pid_t got;
+  do got = waitpid(pid, &status, 0);
+  while (got < 0 && errno == EINTR);
+  work_tool(cx, 0);
+  if (got < 0) return -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }

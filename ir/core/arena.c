@@ -6,6 +6,7 @@
 #include "ir/core/watch.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,11 +48,26 @@ static void out_of_memory(Arena *a) {
   __builtin_trap();  // no hook, or a hook that returned
 }
 
+// Counts bytes of blocks, which are there and which are not.
+static bool pool_take(ArenaPool *p, size_t n) {
+  if (!p) return true;
+  size_t had = atomic_fetch_add(&p->used, n), limit = atomic_load(&p->limit);
+  if (n <= limit && had <= limit - n) return true;
+  atomic_fetch_sub(&p->used, n);
+  return false;
+}
+
+static void pool_give(ArenaPool *p, size_t n) {
+  if (p) atomic_fetch_sub(&p->used, n);
+}
+
 static ArenaBlock *push_block(Arena *a, size_t need) {
   size_t cap = a->top ? a->top->cap * 2 : FIRST_BLOCK;
   if (cap > LAST_BLOCK) cap = LAST_BLOCK;
   if (cap < need) cap = need;
-  ArenaBlock *b = malloc(sizeof *b + cap);
+  bool room = pool_take(a->pool, cap);
+  ArenaBlock *b = room ? malloc(sizeof *b + cap) : NULL;
+  if (room && !b) pool_give(a->pool, cap);
   if (!b) out_of_memory(a);
   b->below = a->top;
   b->at = 0;
@@ -110,6 +126,7 @@ void arena_reset(Arena *a, ArenaMark m) {
     ArenaBlock *b = a->top;
     a->top = b->below;
     SHOW(b->mem, b->cap);
+    pool_give(a->pool, b->cap);
     free(b);
   }
   if (a->top) {

@@ -3,15 +3,23 @@
 #ifndef ATTNC_IR_CORE_ARENA_H
 #define ATTNC_IR_CORE_ARENA_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct ArenaBlock ArenaBlock;
 
+// What the arenas of several threads take together.
+typedef struct ArenaPool {
+  atomic_size_t used;   // bytes of their blocks
+  atomic_size_t limit;  // bytes allowed
+} ArenaPool;
+
 typedef struct Arena {
   ArenaBlock *top;      // newest block
   size_t used;          // bytes handed out over all blocks
   size_t limit;         // bytes allowed, 0 = no limit
+  ArenaPool *pool;      // whose blocks are counted, NULL: nobody's
   int64_t until;        // no memory from then on, as watch_now counts; 0: ever
   uint32_t asked;       // how often there was some
   void (*oom)(void *);  // called when memory, the limit or the time runs out;

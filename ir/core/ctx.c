@@ -54,6 +54,8 @@ void ctx_init_helper(Ctx *cx, const Ctx *of) {
   ctx_init(cx);
   cx->session.limit = of->session.limit;
   cx->scratch.limit = of->scratch.limit;
+  cx->session.pool = of->session.pool;
+  cx->scratch.pool = of->scratch.pool;
   cx->sources = of->sources;
   cx->sources.cap = cx->sources.n;  // one that is added goes elsewhere
   cx->watch = of->watch;

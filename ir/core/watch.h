@@ -17,6 +17,8 @@ struct Watch {
   uint32_t variants;  // of the outer one, begun so far; at least 1
   int64_t start;      // ns, of the outer one
   int64_t memory;     // bytes that a tool may take; 0: any
+  // The outer one begins, and ends; NULL: nobody asks. The lock is held.
+  void (*edge)(struct Watch *w, bool begins);
 };
 
 void watch_init(Watch *w);

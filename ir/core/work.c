@@ -13,6 +13,7 @@ void work_begin(Ctx *cx) {
   if (w->depth++ == 0) {
     w->start = watch_now();
     w->variants = 0;
+    if (w->edge) w->edge(w, true);
     pthread_cond_signal(&w->begun);
   }
   pthread_mutex_unlock(&w->lock);
@@ -22,8 +23,10 @@ void work_end(Ctx *cx) {
   Watch *w = cx->watch;
   if (!w) return;
   pthread_mutex_lock(&w->lock);
+  bool outer = w->depth == 1;
   if (w->depth) w->depth--;
   if (!w->depth) cx->line.since = 0;
+  if (outer && w->edge) w->edge(w, false);
   pthread_mutex_unlock(&w->lock);
 }
 
@@ -61,6 +64,14 @@ void work_say(Ctx *cx, const char *fmt, ...) {
   va_start(ap, fmt);
   vsnprintf(l->what, sizeof l->what, fmt, ap);
   va_end(ap);
+  pthread_mutex_unlock(&w->lock);
+}
+
+void work_tool(Ctx *cx, int pid) {
+  Watch *w = cx->watch;
+  if (!w) return;
+  pthread_mutex_lock(&w->lock);
+  cx->line.tool = pid;
   pthread_mutex_unlock(&w->lock);
 }
 

@@ -18,6 +18,7 @@ typedef struct WorkLine {
   int64_t since;         // ns; 0: nothing
   const Source *source;  // of the span; NULL: no place is known
   Span span;             // of the program
+  int tool;              // the process that it waits for; 0: none
   char what[160];        // "pass online"
 } WorkLine;
 
@@ -30,6 +31,8 @@ void work_variant(Ctx *cx);
 void work_place(Ctx *cx, Span at);
 void work_say(Ctx *cx, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+// Waits for a process from now on; 0: no longer.
+void work_tool(Ctx *cx, int pid);
 // Nothing, until it says something: other threads go on.
 void work_rest(Ctx *cx);
 // Takes the Ctx's line out of the list.

@@ -160,6 +160,10 @@ static void fill(void *cx) {
   for (;;) arena_alloc(&((Ctx *)cx)->session, 1 << 16);
 }
 
+static void some(void *cx) {
+  arena_alloc(&((Ctx *)cx)->session, 500000);
+}
+
 static void nothing(void *cx) {
   (void)cx;
 }
@@ -170,10 +174,20 @@ static void limits(void) {
   cx.session.limit = 1 << 20;
   EXPECT(!ctx_try(&cx, fill, &cx) && ctx_try(&cx, nothing, &cx));
   EXPECT(!cx.session.oom);
+  ArenaPool pool = {.limit = 1 << 20};
+  cx.session.pool = &pool;
+  cx.session.limit = 0;
+  Ctx helper;
+  ctx_init_helper(&helper, &cx);
+  arena_alloc(&helper.scratch, 1000000);
+  EXPECT(!ctx_try(&cx, fill, &cx));
+  ctx_drop(&helper);
+  EXPECT(ctx_try(&cx, some, &cx));
   cx.session.limit = 0;
   cx.session.until = watch_now() + 1000000;
   EXPECT(!ctx_try(&cx, fill, &cx));
   ctx_drop(&cx);
+  EXPECT(!pool.used);
 }
 
 // Two sessions that one looks after.

@@ -1,5 +1,7 @@
 // The generators of random numbers.
 #include "expect.h"
+
+#include "frontend/builtins.h"
 #include "tools/driver/run/gen.h"
 #include "tools/driver/run/rng.h"
 
@@ -140,6 +142,20 @@ static void wrong(void) {
   }
 }
 
+// `check` knows what --in knows, and nothing else.
+static void in_checks(void) {
+  int n = 0;
+  for (int i = 0; i < BI_COUNT; i++) {
+    const Builtin *b = &fe_builtins[i];
+    GenKind got;
+    if (b->kind != BK_GEN) continue;
+    bool known = gen_by_name(b->name, (uint32_t)strlen(b->name), &got);
+    EXPECT(known && b->max == gen_max_args(got));
+    n++;
+  }
+  EXPECT(n == GK_COUNT);
+}
+
 int main(void) {
   Arena a = {0};
   streams();
@@ -148,6 +164,7 @@ int main(void) {
   long_arrays(&a);
   generators(&a);
   wrong();
+  in_checks();
   arena_drop(&a);
   return verdict();
 }

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 enum {
   EXIT_OK,
@@ -67,6 +68,10 @@ int usage_error(const Cli *cli, const char *fmt, ...)
 typedef struct Limit {
   pthread_t thread;
   bool on, done;
+  int fd;              // of /proc/self/statm
+  int64_t had;         // bytes that no compilation took
+  int64_t left;        // bytes that there were when the last one ended
+  struct rlimit data;  // of the process, without a compilation
 } Limit;
 
 typedef struct Session {
@@ -75,6 +80,7 @@ typedef struct Session {
   Buf log;            // what the passes print: modules, times
   DiagStyle style;    // of diagnostics for people
   jmp_buf no_memory;  // where arenas go when memory runs out
+  ArenaPool pool;     // of all arenas: --max-memory
   Watch watch;        // what limit.c looks at
   Limit limit;
 } Session;

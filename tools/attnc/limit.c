@@ -2,15 +2,18 @@
 // and how much memory the process took for it. LLVM cannot be asked to stop, so
 // beyond a limit the thread says what was being done and ends the process:
 // files are written elsewhere until they are whole (outfile.h), and tools that
-// run end with it (codegen/object/tool.c).
+// run end with it (codegen/object/tool.c). Arenas of all threads, which hold
+// what is not compiled too, count what they take together (ArenaPool).
 #include "tools/attnc/attnc.h"
 
 #include <fcntl.h>
+#include <stddef.h>
 #include <unistd.h>
 
 #define DEFAULT_SECONDS 60.0
 #define DEFAULT_MIB 4096
-#define LOOK_NS 20000000  // between two looks
+#define LOOK_NS 20000000   // between two looks
+#define LOOSE (5LL << 18)  // bytes of data for each MiB of --max-memory
 
 int64_t limit_memory(const Cli *cli) {
   return cli->max_memory ? cli->max_memory : DEFAULT_MIB;
@@ -62,6 +65,7 @@ static void tell(Ctx *cx, const Session *s, DiagId id) {
 // In a session of its own: the other may be full, or in use. The lock is held.
 void limit_tell(const Session *s, DiagId id) {
   Ctx cx;
+  setrlimit(RLIMIT_DATA, &s->limit.data);
   ctx_init(&cx);
   cx.session.oom = cx.scratch.oom = cannot_say;
   tell(&cx, s, id);
@@ -72,15 +76,62 @@ void limit_tell(const Session *s, DiagId id) {
 }
 
 // ---------------------------------------------------------------- looking
-// Bytes of memory that the process has.
-static int64_t resident(int fd) {
+// Pages of /proc/PID/statm: of memory that is there, or of data that there may
+// be (private pages that can be written).
+typedef struct Pages {
+  long long resident, data;
+} Pages;
+
+static Pages pages_of(int fd) {
   char text[128];
+  Pages p = {0};
   ssize_t n = pread(fd, text, sizeof text - 1, 0);
-  long long pages = 0;
-  if (n <= 0) return 0;
+  if (n <= 0) return p;
   text[n] = 0;
-  if (sscanf(text, "%*d %lld", &pages) != 1) return 0;
+  if (sscanf(text, "%*d %lld %*d %*d %*d %lld", &p.resident, &p.data) != 2)
+    return (Pages){0};
+  return p;
+}
+
+static int64_t bytes(long long pages) {
   return (int64_t)pages * sysconf(_SC_PAGESIZE);
+}
+
+// What the tools take that are waited for. The lock is held.
+static int64_t of_tools(const Watch *w) {
+  int64_t all = 0;
+  for (const WorkLine *l = w->first; l; l = l->next) {
+    char name[64];
+    if (!l->tool) continue;
+    snprintf(name, sizeof name, "/proc/%d/statm", l->tool);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    all += bytes(pages_of(fd).resident);
+    close(fd);
+  }
+  return all;
+}
+
+static Session *of_watch(Watch *w) {
+  return (Session *)((char *)w - offsetof(Session, watch));
+}
+
+// A compilation has what there was before, whoever took it. Where it takes far
+// more between two looks, allocations fail.
+static void edge(Watch *w, bool begins) {
+  Session *s = of_watch(w);
+  Limit *l = &s->limit;
+  Pages p = pages_of(l->fd);
+  if (!begins) {
+    l->left = bytes(p.resident);
+    setrlimit(RLIMIT_DATA, &l->data);
+    return;
+  }
+  l->had += bytes(p.resident) - l->left;
+  if (getrlimit(RLIMIT_DATA, &l->data) != 0 || !p.data) return;
+  rlim_t most = (rlim_t)bytes(p.data) + (rlim_t)limit_memory(s->cli) * LOOSE;
+  if (most < l->data.rlim_cur)
+    setrlimit(RLIMIT_DATA, &(struct rlimit){most, l->data.rlim_max});
 }
 
 // When the compilation has had its time.
@@ -90,11 +141,12 @@ static int64_t deadline(const Session *s) {
   return most < 1e9 ? w->start + (int64_t)(most * 1e9) : INT64_MAX;
 }
 
-// DIAG_COUNT: within the limits. had: what the process had at the beginning.
-static DiagId beyond(const Session *s, int fd, int64_t had) {
+// DIAG_COUNT: within the limits.
+static DiagId beyond(const Session *s) {
+  const Limit *l = &s->limit;
   if (watch_now() >= deadline(s)) return DIAG_too_long;
-  if (resident(fd) - had > limit_memory(s->cli) << 20)
-    return DIAG_too_much_memory;
+  int64_t has = bytes(pages_of(l->fd).resident) + of_tools(&s->watch);
+  if (has - l->had > limit_memory(s->cli) << 20) return DIAG_too_much_memory;
   return DIAG_COUNT;
 }
 
@@ -106,17 +158,13 @@ static void until(Watch *w, int64_t ns) {
 static void *look(void *data) {
   Session *s = data;
   Watch *w = &s->watch;
-  int64_t start = 0, had = 0;
-  int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
   pthread_mutex_lock(&w->lock);
   while (!s->limit.done) {
     if (!w->depth) {
       pthread_cond_wait(&w->begun, &w->lock);
       continue;
     }
-    if (w->start != start) had = resident(fd);
-    start = w->start;
-    DiagId id = beyond(s, fd, had);
+    DiagId id = beyond(s);
     if (id != DIAG_COUNT) {
       limit_tell(s, id);
       _exit(EXIT_ENV);
@@ -125,13 +173,15 @@ static void *look(void *data) {
     until(w, next < last ? next : last);
   }
   pthread_mutex_unlock(&w->lock);
-  if (fd >= 0) close(fd);
   return NULL;
 }
 
 // ---------------------------------------------------------------- border
 bool limit_start(Session *s) {
   watch_init(&s->watch);
+  s->watch.edge = edge;
+  s->limit.fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  getrlimit(RLIMIT_DATA, &s->limit.data);
   s->cx.watch = &s->watch;
   s->watch.memory = limit_memory(s->cli) << 20;
   s->limit.on = pthread_create(&s->limit.thread, NULL, look, s) == 0;
@@ -146,5 +196,6 @@ void limit_end(Session *s) {
     pthread_mutex_unlock(&s->watch.lock);
     pthread_join(s->limit.thread, NULL);
   }
+  if (s->limit.fd >= 0) close(s->limit.fd);
   watch_drop(&s->watch);
 }

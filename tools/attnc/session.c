@@ -84,13 +84,13 @@ static void no_memory(void *data) {
 }
 
 static void open_session(Session *s) {
-  int64_t mib = limit_memory(s->cli);
+  atomic_store(&s->pool.limit, (size_t)limit_memory(s->cli) << 20);
   s->log.arena = &s->cx.session;
   Arena *arenas[] = {&s->cx.session, &s->cx.scratch};
   for (int i = 0; i < 2; i++) {
     arenas[i]->oom = no_memory;
     arenas[i]->oom_data = s;
-    arenas[i]->limit = (size_t)mib << 20;
+    arenas[i]->pool = &s->pool;
   }
   Strings *dirs = &s->cli->include;
   for (uint32_t i = 0; i < dirs->n; i++)

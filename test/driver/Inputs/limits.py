@@ -141,6 +141,16 @@ pathlib.Path(env["PIDS"]).write_text("")
 subprocess.run([*gpu, "--max-memory=1000"], cwd=folder, env=env,
                capture_output=True)
 assert set(pids(env)) == {1024000}
+
+# What tools take at the same time, together with attnc.
+many = tool("many", 'echo $$ >> "$PIDS"; exec "$PYTHON" -c "import time; '
+            'b = bytearray(250 << 20); time.sleep(600)"')
+env = environment(folder, ATTNC_PTXAS=many, PYTHON=sys.executable)
+pathlib.Path(env["PIDS"]).write_text("")
+r = subprocess.run([*gpu, "--max-memory=480", "-j2"], cwd=folder, env=env,
+                   capture_output=True, text=True)
+assert r.returncode == 3 and "A0911" in r.stderr and kept(folder), r
+assert len(pids(env)) == 2 and all_end(env)
 print("memory: right")
 
 # Every command that compiles, in whichever step the time is over.

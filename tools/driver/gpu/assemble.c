@@ -225,8 +225,10 @@ static void want(Yard *y, Parts *list, Part *p) {
 }
 
 static DrvTry first_try(const Built *b, uint32_t i) {
-  return (DrvTry){.relief = relief_asked(b->recipe.opt.relief, i),
-                  .level = drv_first_level(&b->kernels.at[i])};
+  DrvTry t = b->courses[i].from;
+  t.relief = relief_asked(b->recipe.opt.relief, i);
+  if (!t.level) t.level = drv_first_level(&b->kernels.at[i]);
+  return t;
 }
 
 // All kernels of b as its text has them.
@@ -308,14 +310,18 @@ static bool next_tries(const Built *b, DrvTry *now) {
   return any;
 }
 
-// Whether code of a loop over keys that leaves something in shared memory frees
-// as many registers as the best so far spills: else it is no use.
+// Whether other code is of use: of a loop over keys that leaves something in
+// shared memory, whether it frees as many registers as the best so far spills;
+// of chunks of steps, whether no longer far more lives than a thread has.
 static bool frees(Ctx *cx, const Built *b, const Built *made, uint32_t i,
                   const DrvTry *t) {
   const Func *f = made->kernels.at[i].func, *first = b->kernels.at[i].func;
-  if (t->relief < RELIEF_REMAT || ir_has_steps(f)) return true;
-  uint32_t had = ir_pressure(first, &cx->session).regs;
+  if (t->relief < RELIEF_REMAT) return true;
   uint32_t has = ir_pressure(f, &cx->session).regs;
+  if (ir_has_steps(f))
+    return !ir_has_products(f) ||
+           has <= drv_has_registers(f, b->recipe.target) + COST_PTXAS_FAR;
+  uint32_t had = ir_pressure(first, &cx->session).regs;
   uint64_t freed = had > has ? had - has : 0;
   return freed &&
          freed * COST_FIT_PER_REG >= drv_best_try(&b->courses[i])->flaws;
@@ -421,7 +427,8 @@ static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
 
 // ---------------------------------------------------------------- tiles
 bool drv_may_run(const Built *b, uint32_t i) {
-  bool left = !b->parts || b->courses[i].runs < COST_PTXAS_RUNS;
+  const Course *c = b->parts ? &b->courses[i] : NULL;
+  bool left = !c || (c->runs < COST_PTXAS_RUNS);
   return (left || b->kernels.at[i].lacks) && cg_kernel_cost(&b->kernels.at[i]);
 }
 
@@ -431,13 +438,22 @@ static bool has_runs(const Built *b) {
   return any;
 }
 
+// Kernel i of two variants has the same text.
+static bool same_kernel(Ctx *cx, const Built *a, const Built *b, uint32_t i) {
+  Func *f = (Func *)a->kernels.at[i].func, *g = (Func *)b->kernels.at[i].func;
+  return drv_same_text(drv_mach_of(cx, a->mod, f), drv_mach_of(cx, b->mod, g));
+}
+
 // Other tiles have other kernels, for which ptxas has run as often; that it
-// makes no code it says at once.
+// makes no code it says at once. Kernels that keep theirs are known.
 static Course *courses_of(Ctx *cx, const Built *b, const Built *tiles) {
   Course *all = NEWN(&cx->session, Course, tiles->kernels.n + 1);
-  for (uint32_t i = 0; b->courses && i < tiles->kernels.n; i++)
-    all[i].runs =
-        i < b->kernels.n && !b->kernels.at[i].lacks ? b->courses[i].runs : 0;
+  for (uint32_t i = 0; b->courses && i < tiles->kernels.n; i++) {
+    if (i >= b->kernels.n) break;
+    if (same_kernel(cx, b, tiles, i))
+      all[i].from = *drv_best_try(&b->courses[i]);
+    if (!b->kernels.at[i].lacks) all[i].runs = b->courses[i].runs;
+  }
   return all;
 }
 

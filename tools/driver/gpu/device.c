@@ -328,7 +328,8 @@ static void fill(Ctx *cx, const CgProgram *p, const Built *b, CgPhase *phases,
 static bool code_of(Ctx *cx, Built *b, Buf *out) {
   const Recipe *r = &b->recipe;
   if (drv_is_amd(b))
-    return cg_gpu(cx, b->mod, r->opt.prefix, CG_OBJECT, out, &b->kernels);
+    return drv_memo_object(cx, r->memo, b->mod, r->opt.prefix, out,
+                           &b->kernels);
   return drv_memo_ptx(cx, r->memo, b->mod, r->opt.prefix, out, &b->kernels);
 }
 

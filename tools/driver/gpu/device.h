@@ -9,7 +9,7 @@
 #include "passes/support/relief.h"
 #include "tools/driver/compile/compile.h"
 
-// PTX that is known of a program's kernels (memo.c).
+// Code that is known of a program's kernels (memo.c).
 typedef struct DrvMemo DrvMemo;
 
 // What a variant is made of.
@@ -37,7 +37,8 @@ typedef struct DrvTry {
 typedef struct Course {
   DrvTry at[COST_PTXAS_CODES];
   uint32_t n, runs;
-  bool last;  // there are no smaller tiles
+  bool last;    // there are no smaller tiles
+  DrvTry from;  // levels that the first code has, where they are known
 } Course;
 
 // A kernel as text for ptxas, and what it makes of it (assemble.c).
@@ -117,6 +118,21 @@ const CgPtx *drv_ptx_shares(Ctx *cx, const DrvShares *of);
 // PTX of m as cg_gpu makes it; kernels that are known are not made again.
 bool drv_memo_ptx(Ctx *cx, DrvMemo *memo, const Module *m, const char *prefix,
                   Buf *out, CgKernels *all);
+// AMD: what is known of a kernel (objects.c).
+typedef struct DrvObjectOf {
+  CgBytes mach;  // of a module with this kernel alone
+  CgKernelRecord record;
+  CgBytes object;
+} DrvObjectOf;
+typedef Vec(DrvObjectOf *) DrvObjects;
+DrvObjects *drv_memo_objects(DrvMemo *memo);
+// Threads that compile, at least 1.
+uint32_t drv_memo_threads(const DrvMemo *memo);
+// r of a thread that ends, in the session arena.
+CgKernelRecord drv_kept_record(Ctx *cx, const CgKernelRecord *r);
+// The object of m; kernels that are known are not made again.
+bool drv_memo_object(Ctx *cx, DrvMemo *memo, const Module *m,
+                     const char *prefix, Buf *out, CgKernels *all);
 // The roles and tiles of a kernel as text (kernel.c).
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
 // The level of register usage of a kernel's first run.

@@ -8,6 +8,10 @@
 // only beside the same declarations.
 #include "tools/driver/gpu/device.h"
 
+#include <unistd.h>
+
+enum { MAX_THREADS = 64 };
+
 typedef struct Known {
   uint32_t at;   // its place among a module's kernels
   CgBytes mach;  // of a module with this kernel alone
@@ -22,8 +26,19 @@ bool drv_same_text(CgBytes a, CgBytes b) {
 
 struct DrvMemo {
   Vec(Known) all;
+  DrvObjects objects;  // AMD: of objects.c
   uint32_t threads;
 };
+
+DrvObjects *drv_memo_objects(DrvMemo *memo) {
+  return &memo->objects;
+}
+
+uint32_t drv_memo_threads(const DrvMemo *memo) {
+  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  uint32_t most = memo->threads ? memo->threads : cpus > 0 ? (uint32_t)cpus : 1;
+  return most > MAX_THREADS ? MAX_THREADS : most;
+}
 
 DrvMemo *drv_memo(Ctx *cx, uint32_t threads) {
   DrvMemo *memo = NEW(&cx->session, DrvMemo);
@@ -95,8 +110,9 @@ static const CgPtx *make_rest(const Work *w, CgKernels *all) {
   const CgKernelRecord **records = NEWN(a, const CgKernelRecord *, w->n + 1);
   for (uint32_t i = 0; i < w->n; i++)
     if (w->known[i]) records[i] = &w->known[i]->record;
-  DrvShares shares = {w->m, w->prefix,        records, w->mach,
-                      w->n, w->memo->threads, all};
+  DrvShares shares = {w->m,    w->prefix, records,
+                      w->mach, w->n,      drv_memo_threads(w->memo),
+                      all};
   const CgPtx *made = drv_ptx_shares(w->cx, &shares);
   if (made) return made;
   *all = (CgKernels){0};

@@ -22,8 +22,9 @@ enum {
   LAST = STEPS << 1,    // loops over keys that have no smaller tiles
 };
 
-// What ptxas's lower level did of code that it has also seen at its own.
-typedef enum Lower { ANY, BETTER, WORSE } Lower;
+// What ptxas's lower level did of code that it has also seen at its own. IDLE:
+// it has not made what is best.
+typedef enum Lower { ANY, BETTER, WORSE, IDLE } Lower;
 
 typedef struct Remedy {
   int kinds;
@@ -63,7 +64,8 @@ static const Remedy remedies[] = {
     {CHUNKS, 1, 701, UINT64_MAX, ANY, RELIEF_LOADS, LOW, 0},
     {CHUNKS, 2, 1, 128, ANY, BEST, LOW, 0},
     {CHUNKS, 2, 1, UINT64_MAX, ANY, RELIEF_LOADS, LOW, 0},
-    {CHUNKS, 2, 1, UINT64_MAX, ANY, RELIEF_TASK, OWN, 0},
+    {CHUNKS, 2, 1, 256, ANY, RELIEF_TASK, OWN, 0},
+    {CHUNKS, 2, 257, UINT64_MAX, IDLE, RELIEF_TASK, OWN, 0},
     {STEPS, 1, 1, 256, ANY, RELIEF_REMAT, OWN, 0},
     {STEPS, 1, 1, UINT64_MAX, ANY, RELIEF_LOADS, OWN, 0},
     {STEPS, 2, 1, UINT64_MAX, ANY, RELIEF_LOADS, OWN, 0},
@@ -116,9 +118,14 @@ const DrvTry *drv_best_try(const Course *c) {
   return best;
 }
 
+static bool lower_holds(Lower want, const Course *c) {
+  if (want == IDLE) return drv_best_try(c)->level != LOW;
+  return want == ANY || want == lower_of(c);
+}
+
 static bool holds(const Remedy *r, const Course *c, int kind, uint64_t flaws) {
   return (r->kinds & kind) && r->runs == c->runs && flaws >= r->least &&
-         flaws <= r->most && (r->lower == ANY || r->lower == lower_of(c));
+         flaws <= r->most && lower_holds(r->lower, c);
 }
 
 bool drv_next_try(const Course *c, const Func *f, DrvTry *next) {

@@ -7,9 +7,6 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { MAX_THREADS = 64 };
 
 typedef struct Sharer {
   const DrvShares *of;
@@ -42,12 +39,9 @@ static void *work(void *data) {
 }
 
 static uint32_t threads_for(const DrvShares *of) {
-  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-  uint32_t most = of->threads ? of->threads : cpus > 0 ? (uint32_t)cpus : 1;
   uint32_t n = 0;
   for (uint32_t i = 0; i < of->n; i++) n += !of->known[i];
-  most = most > MAX_THREADS ? MAX_THREADS : most;
-  return most < n ? most : n;
+  return of->threads < n ? of->threads : n;
 }
 
 // The longest kernel first, each to who has least.
@@ -81,7 +75,8 @@ static void start(Ctx *cx, Sharer *all, uint32_t n) {
   }
 }
 
-static CgKernelRecord kept(Arena *a, const CgKernelRecord *r) {
+CgKernelRecord drv_kept_record(Ctx *cx, const CgKernelRecord *r) {
+  Arena *a = &cx->session;
   CgKernelRecord k = *r;
   k.symbol = arena_strndup(a, r->symbol, strlen(r->symbol));
   k.maps.at = NEWN(a, CgMapRecord, r->maps.n + 1);
@@ -120,7 +115,7 @@ static CgPtx *gather(Ctx *cx, const DrvShares *of, Sharer *all, uint32_t n,
     bool made = !of->known[i];
     if (made) out->kernel[i] = all[maker[i]].parts->kernel[i];
     const CgKernelRecord *r = &all[made ? maker[i] : 0].all.at[i];
-    vec_push(a, of->all, kept(a, r));
+    vec_push(a, of->all, drv_kept_record(cx, r));
   }
   return out;
 }

@@ -199,8 +199,8 @@ static bool convert(NpyArray *to, const NpyArray *from) {
 }
 
 void drv_room(Ctx *cx, size_t bytes) {
-  if (cx->session.limit) cx->session.limit += bytes;
-  if (cx->scratch.limit) cx->scratch.limit += bytes;
+  ArenaPool *p = cx->session.pool;
+  if (p) atomic_fetch_add(&p->limit, bytes);
 }
 
 void *drv_alloc(Ctx *cx, NpyArray *x) {
