@@ -7,6 +7,18 @@ static bool versions(const Op *op, AttrId id, const IrAttr **list) {
   return *list && (*list)->n <= AFFINE_MAX;
 }
 
+uint32_t affine_written_at(const Affine *a) {
+  return 1 + a->nreads;
+}
+
+uint32_t affine_front_at(const Affine *a) {
+  return 1 + a->nreads + a->written;
+}
+
+uint32_t affine_results(const Affine *a) {
+  return 1 + a->nreads + a->written + (a->front != 0);
+}
+
 bool affine_parts(const Op *op, Affine *a) {
   const IrAttr *over = ir_attr(op, AT_OVER), *writes, *reads;
   if (!versions(op, AT_WRITES, &writes) || !versions(op, AT_READS, &reads) ||
@@ -16,6 +28,8 @@ bool affine_parts(const Op *op, Affine *a) {
                 .row = (uint32_t)over->list[0]};
   a->falling = ir_attr_i(op, AT_FALLING, 0);
   a->reverse = ir_attr_i(op, AT_REVERSE, 0);
+  a->written = ir_attr_i(op, AT_WRITTEN, 0);
+  a->front = ir_attr_i(op, AT_FRONT, 0);
   a->nwrites = writes->n;
   a->nreads = reads->n;
   uint32_t need = 1, at = 0;
@@ -65,14 +79,16 @@ Op *affine_op(Builder *b, const Affine *a, const Type *types) {
     args[n++] = a->read[i].q;
     reads[i] = a->read[i].from;
   }
-  IrAttr at[8];
+  IrAttr at[10];
   at[na++] = attr_i(AT_AXIS, a->axis);
   at[na++] = attr_axes(arena, AT_OVER, &a->row, 1);
   at[na++] = attr_list(AT_WRITES, writes, a->nwrites);
   at[na++] = attr_list(AT_READS, reads, a->nreads);
+  if (a->written) at[na++] = attr_i(AT_WRITTEN, 1);
+  if (a->front) at[na++] = attr_i(AT_FRONT, a->front);
   if (a->decay) at[na++] = attr_i(AT_DECAY, 1);
   if (a->decay && a->falling) at[na++] = attr_i(AT_FALLING, 1);
   if (a->limit) at[na++] = attr_i(AT_LIMIT, 1);
   if (a->reverse) at[na++] = attr_i(AT_REVERSE, 1);
-  return ir_op(b, OP_AFFINE, args, n, at, na, types, 1 + a->nreads, 0);
+  return ir_op(b, OP_AFFINE, args, n, at, na, types, affine_results(a), 0);
 }

@@ -41,6 +41,7 @@ static void write_rows(Interp *in, Walk *w, uint32_t i) {
   double e = m->a ? -read_of(in, w, m->a, m->from) : 0;
   in->coord[w->a.row] = 0;
   e += interp_eval(in, m->w);
+  if (m->a && w->a.written) put(in, w->op->res[affine_written_at(&w->a)], e);
   for (int64_t r = 0; r < w->rows; r++) {
     in->coord[w->a.row] = r;
     now[r] = old[r] + interp_eval(in, m->b) * e;
@@ -56,6 +57,7 @@ static void column(Interp *in, void *data) {
   for (int64_t r = 0; r < w->rows; r++) {
     in->coord[w->a.row] = r;
     pre[r] = now[r] = tb->at[interp_at(in, ir_type(in->f, s))];
+    if (w->a.front) put(in, w->op->res[affine_front_at(&w->a)], pre[r]);
     double g = w->a.decay ? interp_eval(in, w->a.decay) : 0;
     now[r] *= eval_op(OP_EXP2, &g);
   }
@@ -78,6 +80,7 @@ static void first(Interp *in, void *data) {
 
 static void skipped(Interp *in, const Walk *w) {
   for (uint32_t i = 0; i < w->a.nreads; i++) put(in, w->op->res[i + 1], 0);
+  if (w->a.written) put(in, w->op->res[affine_written_at(&w->a)], 0);
 }
 
 static void step(Interp *in, void *data) {

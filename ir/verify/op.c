@@ -523,12 +523,29 @@ static bool affine_vectors(Verifier *v, const Op *op, const Affine *a) {
   return true;
 }
 
+// What an affine gives besides its state and reads, which have this type.
+static bool check_more(Verifier *v, const Op *op, const Affine *a,
+                       const Type *read) {
+  uint32_t erasing = 0;
+  for (uint32_t i = 0; i < a->nwrites; i++) erasing += a->write[i].a != 0;
+  if (a->written &&
+      (erasing != 1 || !type_eq(res_type(v, op, affine_written_at(a)), read)))
+    return verify_fail(v, op,
+                       "what one write that erases writes is typed as a "
+                       "read");
+  Type front = type_with(*res_type(v, op, 0), a->axis, DIM_NONE);
+  if (a->front < 0 ||
+      (a->front && !type_eq(res_type(v, op, affine_front_at(a)), &front)))
+    return verify_fail(v, op, "the state in front of steps has the wrong type");
+  return true;
+}
+
 static bool check_affine(Verifier *v, const Op *op) {
   Affine a;
   if (!affine_parts(op, &a))
     return verify_fail(v, op, "operands do not fit the attributes");
   const Type *s = res_type(v, op, 0);
-  if (op->nres != 1 + a.nreads)
+  if (op->nres != affine_results(&a))
     return verify_fail(v, op, "has one result for the state and one per read");
   if (v->f->axes.at[a.axis].role != AX_STEP || type_has_axis(s, a.axis))
     return verify_fail(v, op, "the axis is no step axis, or the state's");
@@ -538,6 +555,7 @@ static bool check_affine(Verifier *v, const Op *op) {
   for (uint32_t i = 0; i < a.nreads; i++)
     if (!type_eq(res_type(v, op, i + 1), &read))
       return verify_fail(v, op, "read %u has the wrong type", i);
+  if (!check_more(v, op, &a, &read)) return false;
   if (a.limit && (kind_of(ir_type(v->f, a.limit)) != 'i' ||
                   type_has_axis(ir_type(v->f, a.limit), a.axis)))
     return verify_fail(v, op, "the limit is no integer, or varies with steps");

@@ -25,9 +25,11 @@ enum {
 // Nodes that are no ops of the program. Of recurrences: a walk (GradWalk
 // `attr`; its operands are all that the items have), and result `attr` of one:
 // 0 is the last state, others are reads in their order, as functions of the
-// step.
+// step. From GRAD_WRITES on: what item `attr` - GRAD_WRITES writes. GRAD_FRONT:
+// the state in front of each block of steps, in the order of the walk.
 #define GRAD_WALK OP_RECUR
 #define GRAD_RESULT OP_YIELD
+enum { GRAD_WRITES = 1 << 16, GRAD_FRONT = 1 << 17 };
 // Its operand, which a kernel of its own makes; `attr`: 1 + its GradView, or 0.
 #define GRAD_MADE OP_ASSUME
 // In place of a view: its vectors have 16 bits; its kernel makes nothing else.

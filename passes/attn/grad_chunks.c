@@ -10,7 +10,8 @@
 // with y_i the cotangent of what a read gives, e_j what is written, and P_ij as
 // T_ij but of x_i . b_j: the gradient of what is written, which the walk of the
 // cotangents has found already where writes erase (grad_walk.c): all else is of
-// these writes as of any. Two walks over the borders of chunks find S and D. A
+// these writes as of any. Two walks over the borders of chunks find S and D;
+// where one write of a step erases, those over the steps store them. A
 // decay's logarithm has the gradient that grad_gates.c derives, of the same
 // tiles:
 //
@@ -292,6 +293,10 @@ static Gid border(const Chunks *c, GradWalk *w) {
 }
 
 static void walk_states(Chunks *c) {
+  if (grad_walk_stores(c->a)) {
+    c->state = grad_walk_front(c->g, c->w, c->chunk);
+    return;
+  }
   GradWalk w = over_borders(c, c->w->reverse, c->w->init);
   for (uint32_t k = 0; k < c->w->n; k++)
     if (c->b[k].v)
@@ -302,6 +307,10 @@ static void walk_states(Chunks *c) {
 
 static void walk_cotangents(Chunks *c) {
   Grad *g = c->g;
+  if (grad_walk_stores(c->a)) {
+    c->cotangent = grad_walk_front(g, &c->a->mirror, c->chunk);
+    return;
+  }
   GradWalk w = over_borders(c, !c->w->reverse, g->adjoint[c->w->result[0]]);
   for (uint32_t i = 0; i < c->w->n; i++)
     if (c->y[i].v)

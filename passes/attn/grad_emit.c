@@ -438,12 +438,19 @@ static void parameters(Emit *e) {
 }
 
 // ---------------------------------------------------------------- axes
+// Is x the state in front of blocks, which the kernel stores?
+static bool is_front(const Emit *e, Gid x) {
+  const GradNode *n = grad_at(e->g, x);
+  return n->code == GRAD_RESULT && n->attr == GRAD_FRONT && !read_of(e, x);
+}
+
 static void touch(Emit *e, Gid x) {
   Grad *g = e->g;
   if (e->memo[x]) return;
   e->memo[x] = 1;
   const GradNode *n = grad_at(g, x);
-  e->used |= n->axes;
+  // Steps tell the block.
+  e->used |= is_front(e, x) ? grad_at(g, n->arg[0])->axes : n->axes;
   if (read_of(e, x)) return;
   e->used |= n->over | n->points;
   for (uint32_t i = 0; i < n->n; i++) touch(e, grad_at(g, x)->arg[i]);
@@ -460,9 +467,11 @@ static void touch_condition(Emit *e, Gid c) {
 static void touch_all(Emit *e) {
   const Grad *g = e->g;
   for (uint32_t i = 0; i < e->k->n; i++) {
-    touch(e, e->k->store[i].v);
-    for (uint32_t j = 0; j < e->k->store[i].n; j++)
-      touch(e, e->k->store[i].index[j]);
+    const GradStore *s = &e->k->store[i];
+    touch(e, s->v);
+    for (uint32_t j = 0; j < s->n; j++)
+      if (!is_front(e, s->v) || !(grad_at(g, s->index[j])->axes & ~e->used))
+        touch(e, s->index[j]);
   }
   e->stored = e->used;
   for (uint64_t before = 0; before != e->used;) {

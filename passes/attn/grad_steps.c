@@ -1,12 +1,14 @@
 // grad, part 9: a kernel that is a recurrence: its walk as a `recur`, of which
 // pass `chunk` finds the form that is computed in chunks.
 #include "passes/attn/grad_emit.h"
+#include "passes/support/cost.h"
 
 typedef struct Steps {
   Emit *e;
   const GradWalk *w;
   Value read[MAX_ITEMS + 1];  // by result
   uint32_t nreads;
+  Value written[MAX_ITEMS];  // by item
 } Steps;
 
 static Value as_f32(Emit *e, Value v) {
@@ -67,8 +69,9 @@ static Value written(Steps *s, const GradItem *item) {
   return w ? ir_2(b, OP_SUB, w, old) : ir_1(b, OP_NEG, old);
 }
 
-static Value step(Steps *s, Value state, const GradItem *item) {
+static Value step(Steps *s, Value state, uint32_t i) {
   Emit *e = s->e;
+  const GradItem *item = &s->w->item[i];
   Value x = grad_emit(e, item->x);
   switch (item->kind) {
   case GI_DECAY:
@@ -82,7 +85,8 @@ static Value step(Steps *s, Value state, const GradItem *item) {
     return ir_2(&e->b, OP_MAX, x, as_f32(e, grad_emit(e, item->w)));
   case GI_WRITE: break;
   }
-  Value add = product(s, x, written(s, item), item->over);
+  s->written[i] = written(s, item);
+  Value add = product(s, x, s->written[i], item->over);
   return ir_2(&e->b, OP_ADD, state, add);
 }
 
@@ -90,14 +94,38 @@ static uint32_t result_of(const Emit *e, const GradStore *s) {
   return (uint32_t)grad_at(e->g, s->v)->attr;
 }
 
-// The stores of reads, or of the last state.
+// The state in front of a step is stored where that begins a block.
+static void at_border(const Steps *s, GradStore *to) {
+  Grad *g = s->e->g;
+  Gid t = grad_index(g, s->w->axis), size = grad_int(g, COST_GRAD_CHUNK);
+  Gid end = grad_dim(g, g->axes.at[s->w->axis].axis.extent);
+  Gid in = grad_2(g, OP_MOD, t, size), one = grad_int(g, 1);
+  Gid first = grad_int(g, s->w->reverse ? COST_GRAD_CHUNK - 1 : 0);
+  to->mask = grad_2(g, OP_EQ, in, first);
+  if (s->w->reverse) {
+    Gid last = grad_2(g, OP_EQ, t, grad_2(g, OP_SUB, end, one));
+    to->mask = grad_2(g, OP_OR, to->mask, last);
+  }
+  for (uint32_t i = 0; i < to->n; i++)
+    if (grad_at(g, to->index[i])->axes & ~s->w->state)
+      to->index[i] = grad_2(g, OP_FLOORDIV, t, size);
+}
+
+// The stores of the last state, or of what a step makes of that in front of it.
 static void stores(Steps *s, bool last, Value state) {
   Emit *e = s->e;
   for (uint32_t i = 0; i < e->k->n; i++) {
     GradStore to = e->k->store[i];
     uint32_t k = result_of(e, &to);
+    if (last != !k) continue;
     to.physical = true;  // behind the end nothing is stored
-    if (!k == last) grad_emit_store(e, &to, last ? state : s->read[k]);
+    bool front = k == GRAD_FRONT;
+    if (front) at_border(s, &to);
+    Value v = front              ? state
+              : k >= GRAD_WRITES ? s->written[k - GRAD_WRITES]
+              : k                ? s->read[k]
+                                 : state;
+    grad_emit_store(e, &to, v);
   }
 }
 
@@ -109,10 +137,10 @@ static void body(Steps *s, Value state) {
     Value t = ir_index(&e->b, e->at[w->axis]);
     valid = ir_2(&e->b, OP_LT, t, grad_emit(e, w->limit));
   }
-  for (uint32_t i = 0; i < w->n; i++) next = step(s, next, &w->item[i]);
+  for (uint32_t i = 0; i < w->n; i++) next = step(s, next, i);
   Value keep = e->keep;
   e->keep = valid;
-  stores(s, false, 0);
+  stores(s, false, state);
   e->keep = keep;
   if (valid) next = ir_3(&e->b, OP_SELECT, valid, next, state);
   ir_yield(&e->b, &next, 1);

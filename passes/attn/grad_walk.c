@@ -33,6 +33,10 @@ Gid grad_walk_read(Grad *g, const GradWalk *w, uint32_t k, uint64_t axes) {
   return result(g, w, k, axes | grad_bit(w->axis));
 }
 
+Gid grad_walk_front(Grad *g, const GradWalk *w, uint32_t blocks) {
+  return result(g, w, GRAD_FRONT, w->state | grad_bit(blocks));
+}
+
 // Result k, a read that contracts `over`.
 static Gid read_of(Grad *g, const GradWalk *w, uint32_t k, uint64_t over) {
   return grad_walk_read(g, w, k, w->state & ~over);
@@ -245,10 +249,17 @@ static Gid z_of(const GradAdjoint *a, uint32_t i) {
   return read_of(a->g, &a->mirror, a->z[i], a->w->row);
 }
 
+bool grad_walk_stores(const GradAdjoint *a) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < a->w->n; i++) n += a->eraser[i] != 0;
+  return a->chunks && n == 1;
+}
+
 Gid grad_written(const GradAdjoint *a, uint32_t i) {
   Grad *g = a->g;
   const GradItem *x = &a->w->item[i];
   if (!x->less) return x->w;
+  if (grad_walk_stores(a)) return read_of(g, a->w, GRAD_WRITES + i, a->w->row);
   Gid old = a->w->result[x->less];
   return x->w ? grad_2(g, OP_SUB, x->w, old) : grad_1(g, OP_NEG, old);
 }
@@ -366,7 +377,8 @@ bool grad_reverse_walk(Grad *g, const GradWalk *w) {
   if (w->n == 2 && w->item[1].kind == GI_MAX)
     return maximum_back(a, &w->item[1]);
   number_items(a);
-  bool chunks = grad_chunks_fit(a), erases = false;
+  a->chunks = grad_chunks_fit(a);
+  bool chunks = a->chunks, erases = false;
   for (uint32_t i = 0; i < w->n; i++) erases |= a->eraser[i] != 0;
   if (!chunks || erases) {
     walk_back(a);

@@ -7,6 +7,7 @@
 typedef struct GradAdjoint {
   Grad *g;
   const GradWalk *w;
+  bool chunks;                     // it goes by chunks
   GradWalk mirror;                 // rows contracted, other direction
   GradWalk turned, turned_mirror;  // columns contracted
   uint32_t read[MAX_ITEMS];        // by item: its result
@@ -21,6 +22,10 @@ bool grad_walk_put(GradWalk *w, GradItem item);  // false: there are too many
 void grad_walk_close(Grad *g, GradWalk *w);
 // Result k, with these axes and the walk's.
 Gid grad_walk_read(Grad *g, const GradWalk *w, uint32_t k, uint64_t axes);
+// The state in front of each block of COST_GRAD_CHUNK steps.
+Gid grad_walk_front(Grad *g, const GradWalk *w, uint32_t blocks);
+// Do walks store that, and what their only write that erases writes?
+bool grad_walk_stores(const GradAdjoint *a);
 // What item i wrote: w, less what it erased.
 Gid grad_written(const GradAdjoint *a, uint32_t i);
 // The cotangent of all that comes of read i, or 0.

@@ -91,11 +91,11 @@ static bool in_loop(const Rings *w, const Op *op, bool tasks) {
 
 // The loop around op that carries accumulators: tiles of it are filled again
 // and again while products run. Loops over tasks carry none.
-static bool streams(const Rings *w, const Op *op) {
+bool hop_rings_streams(const Rings *w, const Op *op) {
   return in_loop(w, op, false);
 }
 
-static bool in_tasks(const Rings *w, const Op *op) {
+bool hop_rings_in_tasks(const Rings *w, const Op *op) {
   return in_loop(w, op, true);
 }
 
@@ -149,7 +149,7 @@ static void find_rings(Rings *w, const Region *r) {
                      .visits = -1,
                      .stages = 1};
     w->mixed |= ring->raw != (w->makers && w->only[op->res[0]]);
-    if (streams(w, op)) {
+    if (hop_rings_streams(w, op)) {
       bool columns = ir_type(w->f, op->res[0])->ext[0] == 1;
       ring->stages = made && !columns ? 1 : 2;
       ring->streams = true;
@@ -262,19 +262,6 @@ static int64_t ring_bytes(const Rings *w, const Ring *r) {
          (r->own ? w->groups : 1);
 }
 
-// The largest tile that the program stores as a box.
-static void find_drains(Rings *w, const Region *r) {
-  Drain d;
-  for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++) find_drains(w, op->regions[i]);
-    if (!hop_drain_of(w->f, op, &d)) continue;
-    if (!w->drains || smem_bytes(&d.tile) > smem_bytes(&w->drain))
-      w->drain = d.tile;
-    w->whole |= d.trans;
-    w->drains = true;
-  }
-}
-
 static int64_t bytes_of(const Rings *w) {
   int64_t sum =
       w->drains && w->lent < 0 ? (int64_t)smem_bytes(&w->drain) * w->groups : 0;
@@ -293,7 +280,7 @@ bool hop_rings_holds(const Type *slot, const Type *tile) {
 }
 
 // The last op of its region that reads v, products until they are waited for.
-static const Op *last_read(const Rings *w, const Op *def, Value v) {
+const Op *hop_rings_last_read(const Rings *w, const Op *def, Value v) {
   const Op *last = def;
   for (const Op *op = def->next; op; op = op->next) {
     if (ir_mentions(op, v)) last = op;
@@ -305,52 +292,6 @@ static const Op *last_read(const Rings *w, const Op *def, Value v) {
     }
   }
   return last;
-}
-
-// Does op, or what is in it, store a box?
-static bool stores_box(const Rings *w, const Op *op) {
-  Drain d;
-  if (hop_drain_of(w->f, op, &d)) return true;
-  for (uint32_t i = 0; i < op->nregions; i++)
-    for (const Op *o = op->regions[i]->first; o; o = o->next)
-      if (stores_box(w, o)) return true;
-  return false;
-}
-
-// The tile of a fill is read before anything is stored, in its region or
-// behind.
-static bool read_first(const Rings *w, const Op *fill) {
-  const Op *last = last_read(w, fill, fill->res[0]);
-  for (const Op *op = fill->parent->first; op != last; op = op->next)
-    if (stores_box(w, op)) return false;
-  return !last->nregions;
-}
-
-// A ring of the groups' own tiles, read before the stores: Q for O. With one
-// group all tiles are its own.
-static int lender(const Rings *w) {
-  for (uint32_t i = 0; i < w->nrings; i++) {
-    const Ring *r = &w->rings[i];
-    bool own = r->own || (w->groups == 1 && r->fills == 1 &&
-                          in_tasks(w, r->site) && read_first(w, r->site));
-    if (own && !streams(w, r->site) &&
-        hop_rings_holds(ir_type(w->f, r->site->res[0]), &w->drain))
-      return (int)i;
-  }
-  return -1;
-}
-
-// A ring that has no room for all columns of what is stored lends its slot for
-// a part of them after the other.
-static int lender_of_parts(Rings *w) {
-  Type all = w->drain;
-  int lent = lender(w);
-  while (lent < 0 && !w->whole && w->drain.ext[1] % (2 * HW_PANEL) == 0) {
-    w->drain.ext[1] /= 2;
-    lent = lender(w);
-  }
-  if (lent < 0) w->drain = all;
-  return lent;
 }
 
 bool hop_rings_drains(const Rings *w, const Drain *d) {
@@ -367,10 +308,11 @@ static void grow(Rings *w, int64_t room) {
   for (int turn = 0; turn < 3; turn++)
     for (uint32_t i = 0; i < w->nrings; i++) {
       Ring *r = &w->rings[i];
-      bool key = streams(w, r->site);
+      bool key = hop_rings_streams(w, r->site);
       if (r->strip || r->visits >= 0) continue;
       if (r->made != (turn == 2)) continue;
-      if (turn < 2 && (key != (turn == 1) || (!key && !in_tasks(w, r->site))))
+      if (turn < 2 &&
+          (key != (turn == 1) || (!key && !hop_rings_in_tasks(w, r->site))))
         continue;
       r->stages *= 2;  // slots are counted modulo a power of two
       if (bytes_of(w) <= room) continue;
@@ -391,7 +333,7 @@ static bool is_deep(const Rings *w) {
 // Stages instead of room for stores, if that is enough for all rings of a loop.
 static void deepen(Rings *w, int64_t room, const uint32_t *least) {
   uint32_t had[MAX_RINGS];
-  int lent = lender(w);
+  int lent = hop_rings_lender(w);
   if (!w->apart || !w->drains || w->lent >= 0 || lent < 0 || is_deep(w)) return;
   for (uint32_t i = 0; i < w->nrings; i++) {
     had[i] = w->rings[i].stages;
@@ -409,9 +351,9 @@ static void deepen(Rings *w, int64_t room, const uint32_t *least) {
 static void use_room(Rings *w, int64_t room) {
   uint32_t least[MAX_RINGS];
   for (uint32_t i = 0; i < w->nrings; i++) least[i] = w->rings[i].stages;
-  find_drains(w, w->f->body);
+  hop_rings_find_drains(w, w->f->body);
   if (w->drains && bytes_of(w) > room) {
-    w->lent = lender_of_parts(w);
+    w->lent = hop_rings_lender_of_parts(w);
     w->drains = w->lent >= 0;
   }
   grow(w, room);
@@ -425,7 +367,7 @@ static int64_t live_at(const Rings *w, const Op *at, const Type *t) {
     if (op->code != OP_SPUT || hop_rings_made(w, op) ||
         !type_eq(ir_type(w->f, op->res[0]), t))
       continue;
-    const Op *end = last_read(w, op, op->res[0]);
+    const Op *end = hop_rings_last_read(w, op, op->res[0]);
     for (const Op *o = at; o; o = o->next)
       if (o == end) n++;
   }
@@ -917,7 +859,7 @@ static bool give_up_next(Rings *w) {
 // slot can be lent to them; else a stage of what a step reads last; else that
 // of the next task's tiles.
 static bool make_room(Rings *w) {
-  int lent = w->drains && w->lent < 0 ? lender(w) : -1;
+  int lent = w->drains && w->lent < 0 ? hop_rings_lender(w) : -1;
   if (lent >= 0) {
     w->lent = lent;
     return true;

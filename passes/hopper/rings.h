@@ -115,6 +115,18 @@ uint32_t hop_rings_own(const Rings *w, const Op *op, uint32_t *end);
 bool hop_rings_last(const Rings *w, const Op *sfill);
 // The first panels of a slot are a tile with fewer columns.
 bool hop_rings_holds(const Type *slot, const Type *tile);
+// The last op of its region that reads v, products until they are waited for.
+const Op *hop_rings_last_read(const Rings *w, const Op *def, Value v);
+bool hop_rings_in_tasks(const Rings *w, const Op *site);
+bool hop_rings_streams(const Rings *w, const Op *fill);
+
+// ---- rings_lend.c
+// The largest tile that r stores as a box.
+void hop_rings_find_drains(Rings *w, const Region *r);
+// A ring whose slot serves stores, or -1; for parts of what is stored, too.
+int hop_rings_lender(const Rings *w);
+int hop_rings_lender_of_parts(Rings *w);
+
 // The store goes through w->drain, in as many parts as that takes.
 bool hop_rings_drains(const Rings *w, const Drain *d);
 

@@ -242,25 +242,67 @@ static bool stores_are_apart(Chunk *c) {
   return true;
 }
 
-static bool want_value(Chunk *c, Value v, const Op *user) {
+static bool want_value(Chunk *c, Value v, const Op *store) {
   SymValue x = value_of(c, v);
+  bool turned;
+  int s = chunk_written(c, x.lin, &turned);
+  if (s >= 0) return c->state[s].affine.written = true;
   if (x.kind == SY_LIN) return chunk_norm_want(c, x.lin);
   if (x.kind == SY_MAT)
-    return chunk_fail(c, user, "the whole state of every step is used");
+    return chunk_front(c, x.mat, store) ||
+           chunk_fail(c, store, "the whole state of every step is used");
   if (x.kind != SY_LATE) return true;
   const Op *op = ir_def(c->f, v);
   if (!op || op->parent != c->recur->regions[0])
     return chunk_fail(c, x.why, x.reason);
   for (uint32_t i = 0; i < op->nargs; i++)
-    if (!want_value(c, op->args[i], op)) return false;
+    if (!want_value(c, op->args[i], store)) return false;
   return true;
 }
 
+// What is stored of a value: reads, what a write writes.
+typedef struct Parts {
+  bool reads, written;
+} Parts;
+
+static void parts_of(const Chunk *c, Value v, Parts *p) {
+  SymValue x = value_of(c, v);
+  bool turned;
+  if (x.kind == SY_LIN) {
+    bool written = chunk_written(c, x.lin, &turned) >= 0;
+    p->written |= written;
+    p->reads |= !written;
+  }
+  const Op *op = x.kind == SY_LATE ? ir_def(c->f, v) : NULL;
+  for (uint32_t i = 0; op && i < op->nargs; i++) parts_of(c, op->args[i], p);
+}
+
+// Chunks have them along different axes: what takes both has reads alone.
+static void choose_results(Chunk *c) {
+  for (const Op *op = c->recur->regions[0]->first; op; op = op->next) {
+    Parts p = {0};
+    for (uint32_t i = 0; op->code == OP_STORE && i < op->nargs; i++)
+      parts_of(c, op->args[i], &p);
+    c->reads_alone |= p.reads && p.written;
+  }
+}
+
 static bool want_stores(Chunk *c) {
+  choose_results(c);
   for (const Op *op = c->recur->regions[0]->first; op; op = op->next)
     for (uint32_t i = 0; op->code == OP_STORE && i < op->nargs; i++)
       if (!want_value(c, op->args[i], op)) return false;
   return true;
+}
+
+// What is read of the states, or the only write that erases writes.
+static Value linear(Chunk *c, Builder *b, const Lin *l) {
+  bool turned;
+  int s = chunk_written(c, l, &turned);
+  if (s < 0) return chunk_norm_value(c, b, l);
+  const State *st = &c->state[s];
+  Value e = st->op->res[affine_written_at(&st->affine)];
+  return turned ? ir_1(b, OP_NEG, e) : e;
 }
 
 static Value late_value(Chunk *c, Builder *b, Value v) {
@@ -269,7 +311,10 @@ static Value late_value(Chunk *c, Builder *b, Value v) {
   Value to = vmap_get(&c->free, v);
   if (to != v) return to;
   if (x.kind == SY_LIN) {
-    to = ir_cast(b, ir_type(c->f, v)->dtype, chunk_norm_value(c, b, x.lin));
+    to = ir_cast(b, ir_type(c->f, v)->dtype, linear(c, b, x.lin));
+  } else if (x.kind == SY_MAT) {
+    const State *st = &c->state[x.mat->state];
+    to = st->op->res[affine_front_at(&st->affine)];
   } else {
     const Op *op = ir_def(c->f, v);
     for (uint32_t i = 0; i < op->nargs; i++) late_value(c, b, op->args[i]);
@@ -313,15 +358,18 @@ static void emit_state(Chunk *c, Builder *b, uint32_t s) {
     ir_replace_uses(c->f, c->recur->res[s], st->op->res[0]);
     return;
   }
-  Type types[1 + AFFINE_MAX];
+  Type types[3 + AFFINE_MAX];
   Ranges ranges;
   range_init(&ranges, c->f, c->arena);
   if (st->affine.decay)
     st->affine.falling = range_of(&ranges, st->affine.decay).hi <= 0;
   types[0] = *ir_type(c->f, c->recur->res[s]);
-  for (uint32_t i = 0; i < st->affine.nreads; i++)
+  for (uint32_t i = 0; i < st->affine.nreads + st->affine.written; i++)
     types[i + 1] =
         type_with(type_without(types[0], st->affine.row), c->axis, DIM_NONE);
+  if (st->affine.front)
+    types[affine_front_at(&st->affine)] =
+        type_with(types[0], c->axis, DIM_NONE);
   st->op = affine_op(b, &st->affine, types);
   Value v = st->op->res[0];
   ir_info(c->f, v)->hint = ir_info(c->f, c->recur->res[s])->hint;

@@ -85,7 +85,8 @@ typedef struct Chunk {
   Value *fixed;  // per axis: coordinate of an unrolled loop, or 0
   Value valid;   // predicate in the region: t < limit; or 0
   Value limit;
-  const Op *why;  // why the recurrence stays as it is
+  bool reads_alone;  // what writes write is found of reads
+  const Op *why;     // why the recurrence stays as it is
   const char *reason;
 } Chunk;
 
@@ -121,5 +122,13 @@ bool chunk_norm_states(Chunk *c);
 bool chunk_norm_want(Chunk *c, const Lin *l);
 // l as a value, after the ops are made.
 Value chunk_norm_value(Chunk *c, Builder *b, const Lin *l);
+
+// ---------------------------------------------------------- chunk_result.c
+// The state of which l is what its only write that erases writes, or less that;
+// or -1.
+int chunk_written(const Chunk *c, const Lin *l, bool *turned);
+// Does the store take the state m in front of steps that begin a block of so
+// many? Then the affine has it.
+bool chunk_front(Chunk *c, const Mat *m, const Op *store);
 
 #endif

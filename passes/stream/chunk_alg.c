@@ -215,6 +215,12 @@ static SymValue lin_times(Chunk *c, const Op *op, const Lin *l, Value x) {
   return of_mat(chunk_mat(c, -1, 0, &w, 1));
 }
 
+static bool erases(const Mat *m) {
+  for (uint32_t i = 0; i < m->n; i++)
+    if (m->write[i]->e->n) return true;
+  return false;
+}
+
 static SymValue mat_times(Chunk *c, const Op *op, const Mat *m, Value x) {
   Span2 s = span_of(c, x);
   // Gradients are derived of decays of rows.
@@ -224,8 +230,9 @@ static SymValue mat_times(Chunk *c, const Op *op, const Mat *m, Value x) {
       (s == ROWS && m->g && span_of(c, m->g) & COLS))
     return late(op, "the state is scaled by something else than a decay of "
                     "its rows");
-  const Mat *y =
-      s == ROWS ? scaled_writes(c, m, x, 0) : scaled_writes(c, m, 0, x);
+  // What has been erased is left as it is: it may be stored.
+  bool rows = s == ROWS || (s == SCALAR && m->state >= 0 && erases(m));
+  const Mat *y = rows ? scaled_writes(c, m, x, 0) : scaled_writes(c, m, 0, x);
   if (!y) return late(op, "a read of the state is scaled column by column");
   if (m->state < 0) return of_mat(y);
   Value g = chunk_log_of(c, x);

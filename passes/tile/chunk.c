@@ -72,17 +72,40 @@ static bool always_holds(const Steps *s, Value mask) {
          lt->args[1] == limit_of(s);
 }
 
-// What the walk stores of its reads, at the steps whose values m has.
-static void stores(Steps *s, Builder *b, ValueMap *m) {
+static void store(Steps *s, Builder *b, const Op *op, ValueMap *m) {
+  for (uint32_t i = 1; i < op->nargs; i++)
+    tile_step_value(s, b, op->args[i], m);
+  Value last = op->args[op->nargs - 1];
+  s->t->holds = always_holds(s, last) ? last : 0;
+  tile_op(s->t, b, op, m);
+  s->t->holds = 0;
+}
+
+// Does v, which is stored, take what a write writes?
+static bool takes_written(const Steps *s, Value v) {
+  const Op *op = ir_def(s->t->from, v);
+  for (uint32_t i = 0; i < s->n; i++)
+    if (s->affine[i].written && op == s->op[i])
+      return v == op->res[affine_written_at(&s->affine[i])];
+  for (uint32_t i = 0; op && !op->nregions && i < op->nargs; i++)
+    if (type_has_axis(ir_type(s->t->from, op->args[i]), s->axis) &&
+        takes_written(s, op->args[i]))
+      return true;
+  return false;
+}
+
+// What the walk stores of its reads, at the steps whose values m has; of a
+// chunk, what it writes is at those of cols.
+static void stores(Steps *s, Builder *b, ValueMap *m, ValueMap *cols) {
+  Value rows = s->t->coord[s->axis];
   if (s->t->share == SHARE_STATES) return;
   for (const Op *op = s->first; op; op = op->next) {
     if (op->code != OP_STORE || !uses_axis(s, op)) continue;
-    for (uint32_t i = 1; i < op->nargs; i++)
-      tile_step_value(s, b, op->args[i], m);
-    Value last = op->args[op->nargs - 1];
-    s->t->holds = always_holds(s, last) ? last : 0;
-    tile_op(s->t, b, op, m);
-    s->t->holds = 0;
+    if (s->chunk > 1 && tile_front_takes(s, op)) continue;
+    bool by_cols = cols && s->on_cols && takes_written(s, op->args[1]);
+    if (by_cols) s->t->coord[s->axis] = s->cols.coord;
+    store(s, b, op, by_cols ? cols : m);
+    s->t->coord[s->axis] = rows;
   }
 }
 
@@ -98,6 +121,7 @@ static Value one_state(Steps *s, Builder *b, uint32_t i, Value state,
   uint32_t row = a->row;
   Value at[AFFINE_MAX + 2];
   at[0] = at[1] = state;
+  tile_front_step(s, i, state, m);
   if (a->decay) {
     Value g = tile_step_value(s, b, a->decay, m);
     at[1] = ir_2(b, OP_MUL, ir_1(b, OP_EXP2, g), state);
@@ -109,6 +133,7 @@ static Value one_state(Steps *s, Builder *b, uint32_t i, Value state,
     if (w->a) {
       Value x = tile_step_value(s, b, w->a, m);
       e = ir_2(b, OP_SUB, e, ir_dot(b, x, version(at, w->from), &row, 1));
+      if (a->written) vmap_put(m, s->op[i]->res[affine_written_at(a)], e);
     }
     Value add = ir_2(b, OP_MUL, tile_step_value(s, b, w->b, m), e);
     at[k + 2] = ir_2(b, OP_ADD, at[k + 1], add);
@@ -164,7 +189,7 @@ static void walk_steps(Steps *s, Builder *b, Value lo, Value hi,
   for (uint32_t i = 0; i < s->nmax; i++)
     tile_step_max(s, &in, i, &old[s->n + i], &m);
   for (uint32_t i = 0; i < s->n; i++) old[i] = one_state(s, &in, i, old[i], &m);
-  stores(s, &in, &m);
+  stores(s, &in, &m, NULL);
   ir_yield(&in, old, carried(s));
   s->t->coord[s->axis] = 0;
   for (uint32_t i = 0; i < carried(s); i++) state[i] = loop->res[i];
@@ -217,13 +242,19 @@ static void open_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre) {
 
 static void do_chunk(Steps *s, Builder *b, Value *state) {
   for (uint32_t i = 0; i < s->n; i++) {
-    Value read[AFFINE_MAX];
+    Value read[AFFINE_MAX + 1];
+    const Affine *a = &s->affine[i];
     state[i] = tile_step_chunk(s, b, i, state[i], read);
-    for (uint32_t k = 0; k < s->affine[i].nreads; k++)
-      vmap_put(&s->rows.map, s->op[i]->res[k + 1], read[k]);
+    s->on_cols = a->written &&
+                 type_has_axis(ir_type(b->fn, read[a->nreads]), s->cols.axis);
+    for (uint32_t k = 0; k < a->nreads + a->written; k++) {
+      bool cols = k == a->nreads && s->on_cols;
+      vmap_put(cols ? &s->cols.map : &s->rows.map, s->op[i]->res[k + 1],
+               read[k]);
+    }
   }
   s->t->coord[s->axis] = s->rows.coord;
-  stores(s, b, &s->rows.map);
+  stores(s, b, &s->rows.map, &s->cols.map);
   s->t->coord[s->axis] = 0;
 }
 
@@ -240,17 +271,27 @@ static Value prepare(Steps *s, Builder *b, Value base, const ValueMap *pre,
   return ok;
 }
 
+static Value both(Builder *b, Value x, Value y) {
+  return x && y ? ir_2(b, OP_AND, x, y) : x ? x : y;
+}
+
 // One turn of the loop over chunks: all of C steps at once, or what is left.
 static void turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
                  Value *state) {
   Value top = ir_2(b, OP_ADD, base, ir_const_i(b, DT_I64, s->chunk));
-  Value ok = ir_2(b, OP_LE, top, s->stop), other[2 * MAX_WALK];
+  Value ok = 0, other[2 * MAX_WALK];
   bool early = false;  // decays decide
   for (uint32_t i = 0; i < carried(s); i++) other[i] = state[i];
   for (uint32_t i = 0; i < s->n; i++) early |= s->decay[i].vector;
+  tile_front_store(s, b, base, pre, state);
   open_chunk(s, b, base, pre);
-  Value fits = early ? prepare(s, b, base, pre, state) : 0;
-  if (fits) ok = ir_2(b, OP_AND, ok, fits);
+  if (!s->whole) ok = ir_2(b, OP_LE, top, s->stop);
+  ok = both(b, ok, early ? prepare(s, b, base, pre, state) : 0);
+  if (!ok) {
+    prepare(s, b, base, pre, state);
+    do_chunk(s, b, state);
+    return;
+  }
   uint32_t n = carried(s);
   Op *br = ir_op(b, OP_IF, &ok, 1, NULL, 0, s->type, n, 2);
   Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
@@ -268,13 +309,42 @@ static void maxima_turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
                         Value *state) {
   tile_max_chunk(s, b, base, pre, state);
   s->t->coord[s->axis] = s->rows.coord;
-  stores(s, b, &s->rows.map);
+  stores(s, b, &s->rows.map, NULL);
   s->t->coord[s->axis] = 0;
+}
+
+// Blocks whose state is kept are chunks, counted from the first step. Walked
+// from the last, the steps that make no whole one are done in front.
+static void align(Steps *s, Builder *b) {
+  if (!s->front || !s->reverse) return;
+  Value n = s->end, size = ir_int(b, s->chunk);
+  Value up = ir_2(b, OP_ADD, n, ir_int(b, s->chunk - 1));
+  s->end = ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, up, size), size);
+  s->pad = ir_2(b, OP_SUB, s->end, n);
+  s->whole = true;
+}
+
+static void walk_head(Steps *s, Builder *b, const ValueMap *pre, Value *state) {
+  if (!s->pad) return;
+  Value zero = ir_int(b, 0), size = ir_int(b, s->chunk);
+  Value some = ir_2(b, OP_LT, s->from, s->pad);
+  uint32_t n = carried(s);
+  Op *br = ir_op(b, OP_IF, &some, 1, NULL, 0, s->type, n, 2);
+  Builder in = {.fn = b->fn, .region = br->regions[1], .span = b->span};
+  ir_yield(&in, state, n);
+  in.region = br->regions[0];
+  tile_front_store(s, &in, s->pad, pre, state);
+  walk_steps(s, &in, s->pad, size, pre, state);
+  ir_yield(&in, state, n);
+  for (uint32_t i = 0; i < n; i++) state[i] = br->res[i];
+  Value done = ir_3(b, OP_SELECT, some, size, zero);
+  s->from = ir_2(b, OP_ADD, s->from, done);
 }
 
 static void walk_chunks(Steps *s, Builder *b, const ValueMap *pre,
                         Value *state) {
   Value old[2 * MAX_WALK];
+  walk_head(s, b, pre, state);
   Value step = ir_const_i(b, DT_I64, s->chunk);
   StepLoop l = {s->from, s->stop, step, "c0", .all = state};
   Op *loop = walk_loop(s, b, l, old);
@@ -347,6 +417,7 @@ static void walk_part(Steps *s, Builder *b, const ValueMap *pre) {
     copy_first(s, b, pre);
     all[0] = tile_linear_first(s->t, b, first_state(s, b, pre));
   }
+  walk_head(s, b, pre, all);
   Value step = ir_const_i(b, DT_I64, s->chunk);
   StepLoop l = {s->from, s->stop, step, "c0", linear ? 1 : 2, all, type};
   Op *loop = tile_step_loop(b, &l, old);
@@ -420,7 +491,7 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
     return false;
   }
   s.narrow = narrow_type(&s);
-  s.chunk = tile_step_choose(&s);
+  s.chunk = tile_front_chunk(&s, tile_step_choose(&s));
   s.turned = s.reverse && can_turn(&s);
   const Axis *a = &t->from->axes.at[s.axis];
   if (s.chunk > 1)
@@ -429,7 +500,9 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   else ctx_remark(t->cx, "%s: one step after the other", t->from->name);
   if (s.chunk > 1 && tile_erase_fits(&s, 0))
     ctx_remark(t->cx, "%s: %s", t->from->name, tile_erase_parts(&s));
-  s.end = s.stop = end_of(&s, b, m);
+  s.end = end_of(&s, b, m);
+  align(&s, b);
+  s.stop = s.end;
   s.from = ir_const_i(b, DT_I64, 0);
   if (t->plan.walk) tile_parts_bounds(t, b, s.end, &s.from, &s.stop);
   Value state[2 * MAX_WALK];

@@ -366,5 +366,6 @@ Value tile_erase_chunk(Steps *s, Builder *b, uint32_t i, Value state,
   w.y = writer(s, b, i, &s->cols, eraser(a));
   for (uint32_t k = 0; read && k < a->nreads; k++)
     read[k] = read_one(s, b, i, &x[k], &w);
+  if (read && a->written) read[a->nreads] = e;
   return next_state(s, b, i, state, &w);
 }

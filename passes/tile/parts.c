@@ -60,7 +60,7 @@ static bool splits(const Func *f, const Op *op, const TilePlan *p,
   if (op && lane < 0 && tg->gpu.hopper && !ir_attr_i(op, AT_LIMIT, 0))
     return op->code == OP_MAXPLUS || tile_matrix_bare(f, op);
   if (!op || lane < 0 || !affine_parts(op, &a) || a.limit ||
-      (tile_step_erases(&a) && !tile_erase_suits(f, &a, p, tg)) ||
+      (tile_step_erases(&a) ? !tile_erase_suits(f, &a, p, tg) : a.front != 0) ||
       ir_type(f, op->res[0])->n > MAX_AXES - 2)
     return false;
   if (!type_has_axis(ir_type(f, op->res[0]), (uint32_t)lane)) return false;

@@ -450,11 +450,11 @@ static Writes all_writes(Steps *s, Builder *b, uint32_t i, Value state) {
   return w;
 }
 
-static Value read_chunk(Steps *s, Builder *b, uint32_t i, uint32_t r,
+static Value read_chunk(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
                         Value state, const Writes *w) {
   const Affine *a = &s->affine[i];
-  int from = a->read[r].from;
-  Value q = tile_step_along(s, b, &s->rows, a->read[r].q), o = 0;
+  int from = r->from;
+  Value q = tile_step_along(s, b, &s->rows, r->q), o = 0;
   for (uint32_t k = 0; k < w->n; k++) {
     Sight at = {.x = &s->rows, .y = w->side};
     at.sees = from == AFFINE_PRE ? SEES_BEFORE
@@ -469,6 +469,19 @@ static Value read_chunk(Steps *s, Builder *b, uint32_t i, uint32_t r,
   q = tile_step_spread(b, q, &s->rows);
   q = since_start(s, b, i, &s->rows, q, from == AFFINE_PRE);
   return tile_step_dot(s, b, q, state, o, a->row);
+}
+
+// What the only write that erases writes: where writes are told apart by their
+// slot, w less what it finds in each step.
+static Value written_chunk(Steps *s, Builder *b, uint32_t i, Value state,
+                           const Writes *w) {
+  const AffineWrite *x = s->affine[i].write;
+  if (w->side->each == 1) return w->e[0];
+  while (!x->a) x++;
+  AffineRead r = {.q = x->a, .from = x->from};
+  Value e = ir_cast(b, DT_F32, tile_step_along(s, b, &s->rows, x->w));
+  Value old = read_chunk(s, b, i, &r, state, w);
+  return ir_2(b, OP_SUB, e, old);
 }
 
 static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
@@ -491,6 +504,7 @@ Value tile_step_chunk(Steps *s, Builder *b, uint32_t i, Value state,
   if (tile_matrix_fits(s, i)) return tile_matrix_chunk(s, b, i, state, read);
   Writes w = all_writes(s, b, i, state);
   for (uint32_t r = 0; r < a->nreads; r++)
-    read[r] = read_chunk(s, b, i, r, state, &w);
+    read[r] = read_chunk(s, b, i, &a->read[r], state, &w);
+  if (a->written) read[a->nreads] = written_chunk(s, b, i, state, &w);
   return next_state(s, b, i, state, &w);
 }

@@ -50,6 +50,10 @@ typedef struct Steps {
   DType narrow;      // 16-bit type of operands that are computed, or none
   Value end;         // steps to do
   Value from, stop;  // those of the task
+  int64_t front;     // what is in front of blocks of so many is stored, or 0
+  Value pad;         // steps that the first chunk lacks, or 0
+  bool whole;        // all chunks behind it are whole
+  bool on_cols;      // what a write writes is along the columns' side
   Value base;        // maxima alone: the first of the chunk
   uint32_t nmax;     // running maxima, carried behind the n states
   const Op *max[MAX_WALK];
@@ -123,13 +127,26 @@ Run tile_step_run(Steps *s, Builder *b, uint32_t i, Side *side);
 // 2 ** (decay from a write to what reads), 0 where that does not see it.
 Value tile_step_pair(Steps *s, Builder *b, uint32_t i, const Sight *at);
 Value tile_step_sees(Builder *b, const Sight *at);
+// What is stored of the state in front of blocks of steps (front.c), where
+// chunks are walked: at the coordinates of step j, whose state is in front of
+// it.
+void tile_front_store(Steps *s, Builder *b, Value j, const ValueMap *pre,
+                      const Value *state);
+bool tile_front_takes(const Steps *s, const Op *store);
+// What is in front of steps, for a step at hand.
+void tile_front_step(const Steps *s, uint32_t i, Value state, ValueMap *m);
+// Chunks of so many steps, but for those that cut blocks.
+int64_t tile_front_chunk(Steps *s, int64_t chunk);
+
 // Steps of a chunk for these recurrences.
 int64_t tile_step_choose(const Steps *s);
 // What is the same in all chunks, in front of the loop.
 void tile_step_constants(Steps *s, Builder *b, ValueMap *m);
 // Decays of the chunk; a bool if it can only be done where that holds, or 0.
 Value tile_step_prepare(Steps *s, Builder *b, uint32_t i);
-// The chunk of state i: the state after it; its reads go to read.
+// The chunk of state i: the state after it; its reads go to read, and behind
+// them what the write that erases writes, if that is asked for: along either
+// side.
 Value tile_step_chunk(Steps *s, Builder *b, uint32_t i, Value state,
                       Value *read);
 

@@ -1,0 +1,87 @@
+// Rings whose slots serve stores: boxes go from registers through shared tiles,
+// and one that has been read has room for them.
+#include "ir/layout.h"
+#include "passes/hopper/rings.h"
+
+// The largest tile that the program stores as a box.
+void hop_rings_find_drains(Rings *w, const Region *r) {
+  Drain d;
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++)
+      hop_rings_find_drains(w, op->regions[i]);
+    if (!hop_drain_of(w->f, op, &d)) continue;
+    if (!w->drains || smem_bytes(&d.tile) > smem_bytes(&w->drain))
+      w->drain = d.tile;
+    w->whole |= d.trans;
+    w->drains = true;
+  }
+}
+
+// Does op, or what is in it, store a box?
+static bool stores_box(const Rings *w, const Op *op) {
+  Drain d;
+  if (hop_drain_of(w->f, op, &d)) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (stores_box(w, o)) return true;
+  return false;
+}
+
+// The tile of a fill is read before anything is stored, in its region or
+// behind.
+static bool read_first(const Rings *w, const Op *fill) {
+  const Op *last = hop_rings_last_read(w, fill, fill->res[0]);
+  for (const Op *op = fill->parent->first; op != last; op = op->next)
+    if (stores_box(w, op)) return false;
+  return !last->nregions;
+}
+
+// So are the other tiles that the ring is filled with behind `site`, and
+// nothing is stored in front of them.
+static bool others_first(const Rings *w, const Op *site, const Region *r,
+                         bool *stored) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op != site && hop_rings_fills(w, op) &&
+        hop_rings_of(w, op) == hop_rings_of(w, site) &&
+        (*stored || !read_first(w, op)))
+      return false;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (!others_first(w, site, op->regions[i], stored)) return false;
+    *stored |= !op->nregions && stores_box(w, op);
+  }
+  return true;
+}
+
+// Is all that the ring is filled with read before the stores?
+static bool all_read_first(const Rings *w, const Op *site) {
+  bool stored = false;
+  return read_first(w, site) && others_first(w, site, site->parent, &stored);
+}
+
+// A ring of the groups' own tiles, read before the stores: Q for O. With one
+// group all tiles are its own.
+int hop_rings_lender(const Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    const Ring *r = &w->rings[i];
+    bool own = r->own ||
+               (w->groups == 1 && r->fills == 1 &&
+                hop_rings_in_tasks(w, r->site) && all_read_first(w, r->site));
+    if (own && !hop_rings_streams(w, r->site) &&
+        hop_rings_holds(ir_type(w->f, r->site->res[0]), &w->drain))
+      return (int)i;
+  }
+  return -1;
+}
+
+// A ring that has no room for all columns of what is stored lends its slot for
+// a part of them after the other.
+int hop_rings_lender_of_parts(Rings *w) {
+  Type all = w->drain;
+  int lent = hop_rings_lender(w);
+  while (lent < 0 && !w->whole && w->drain.ext[1] % (2 * HW_PANEL) == 0) {
+    w->drain.ext[1] /= 2;
+    lent = hop_rings_lender(w);
+  }
+  if (lent < 0) w->drain = all;
+  return lent;
+}
