@@ -235,6 +235,7 @@ static void open_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre) {
   tile_step_open(s, b, &s->rows, base, pre);
   tile_step_open(s, b, &s->cols, base, pre);
   if (s->sums.each) tile_step_open(s, b, &s->sums, base, pre);
+  if (s->front_writes.each) tile_step_open(s, b, &s->front_writes, base, pre);
   for (uint32_t i = 0; i < s->n; i++)
     for (int k = 0; k < 2 && s->wide[i][k].each; k++)
       tile_step_open(s, b, &s->wide[i][k], base, pre);

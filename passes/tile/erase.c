@@ -157,10 +157,10 @@ const char *tile_erase_parts(const Steps *s) {
                "that repeat make the same errors again";
 }
 
-// What a plain write writes, along the columns' side; of a part's map nothing.
-static Vector plain(Steps *s, Builder *b, const AffineWrite *w) {
+// What a plain write writes, along a side; of a part's map nothing.
+static Vector plain(Steps *s, Builder *b, Side *side, const AffineWrite *w) {
   uint32_t col = (uint32_t)s->t->plan.lane;
-  Vector x = tile_matrix_vector(s, b, &s->cols, w->w, col);
+  Vector x = tile_matrix_vector(s, b, side, w->w, col);
   x.v = tile_linear_written(s->t, b, x.v, x.v);
   return x;
 }
@@ -173,47 +173,73 @@ static Sees sees_write(const AffineWrite *w, const Affine *a, int from) {
 
 // What vectors q, of the rows' side, see of a plain write, but for their
 // factor.
-static Value seen_plain(Steps *s, Builder *b, uint32_t i, Value q,
-                        const AffineWrite *w, int from) {
-  Sight at = {.x = &s->rows, .y = &s->cols};
-  at.sees = sees_write(w, &s->affine[i], from);
-  Vector y = writer(s, b, i, &s->cols, w), x = {.v = q};
-  return tile_matrix_seen(s, b, i, &at, x, y);
+static Value seen_plain(Steps *s, Builder *b, uint32_t i, const Sight *at,
+                        Value q, const AffineWrite *w) {
+  Vector y = writer(s, b, i, at->y, w), x = {.v = q};
+  return tile_matrix_seen(s, b, i, at, x, y);
 }
 
-// What the erasure takes off of the chunk's plain writes, along the rows' side;
-// 0: there are none.
-static Value taken_plain(Steps *s, Builder *b, uint32_t i) {
+// Less what the erasure finds of the plain write w in each step.
+static Value less_plain(Steps *s, Builder *b, uint32_t i, const AffineWrite *w,
+                        Value f) {
   const Affine *a = &s->affine[i];
   const AffineWrite *e = eraser(a);
+  Sight at = {.x = &s->rows, .y = &s->front_writes};
+  at.sees = sees_write(w, a, e->from);
   Vector x = reader(s, b, i, &s->rows, e->a, e->from == AFFINE_PRE);
-  Value sum = 0;
-  for (uint32_t k = 0; k < a->nwrites; k++) {
-    if (a->write[k].a) continue;
-    Vector y = plain(s, b, &a->write[k]);
-    Value p = seen_plain(s, b, i, x.v, &a->write[k], e->from);
-    Pair two = tile_erase_split(s, b, times(b, p, y.f));
-    sum = pair_dot(s, b, two, y.v, sum, s->cols.axis);
-  }
-  return sum ? times(b, sum, x.f) : 0;
+  Value p = seen_plain(s, b, i, &at, x.v, w);
+  return ir_1(b, OP_NEG, times(b, times(b, p, f), x.f));
 }
 
-// T w, less T of that.
+// What the erasing write writes is a factor times v in each step: that, on the
+// diagonal of a tile. 0: it is not.
+static Value on_diagonal(Steps *s, Builder *b, uint32_t i, Value v) {
+  const Func *from = s->t->from;
+  uint32_t col = (uint32_t)s->t->plan.lane;
+  Value w = eraser(&s->affine[i])->w;
+  const Op *neg = ir_def(from, w);
+  bool turned = neg && neg->code == OP_NEG;
+  if (turned) w = neg->args[0];
+  if (tile_matrix_base(s, w, col) != tile_matrix_base(s, v, col)) return 0;
+  Value one = ir_const_f(b, DT_F32, 1), zero = ir_const_f(b, DT_F32, 0);
+  Value f = tile_matrix_vector(s, b, &s->rows, w, col).f;
+  if (!f) f = one;
+  if (turned) f = ir_1(b, OP_NEG, f);
+  Value same = ir_2(b, OP_EQ, s->rows.step, s->front_writes.step);
+  return ir_3(b, OP_SELECT, same, f, zero);
+}
+
+// T x, as the sum of two values.
+static Pair inverse_times(const Steps *s, Builder *b, Value t, Value x) {
+  Pair p = tile_erase_split(s, b, t), y = tile_erase_split(s, b, x);
+  Value m = tile_step_dot(s, b, p.hi, y.lo, 0, s->rows.axis);
+  m = pair_dot(s, b, p, y.hi, m, s->rows.axis);
+  return tile_erase_split(s, b, m);
+}
+
+// T w, less T of what plain writes have put there. Where both are of one vector
+// T is multiplied by the sum of what it is multiplied by.
 static Value own(Steps *s, Builder *b, uint32_t i, Value t) {
-  const AffineWrite *w = eraser(&s->affine[i]);
-  Value e = 0, less = taken_plain(s, b, i);
-  if (!tile_erase_only(s->t->from, w)) {
-    Vector y =
-        tile_matrix_vector(s, b, &s->rows, w->w, (uint32_t)s->t->plan.lane);
-    Pair p = tile_erase_split(s, b, times(b, t, y.f));
-    e = pair_dot(s, b, p, y.v, 0, s->rows.axis);
-    e = tile_linear_written(s->t, b, e, y.v);
+  const Affine *a = &s->affine[i];
+  const AffineWrite *w = eraser(a);
+  bool done = tile_erase_only(s->t->from, w);
+  Value e = 0;
+  for (uint32_t k = 0; k < a->nwrites; k++) {
+    if (a->write[k].a) continue;
+    Vector y = plain(s, b, &s->front_writes, &a->write[k]);
+    Value x = less_plain(s, b, i, &a->write[k], y.f);
+    Value too = done ? 0 : on_diagonal(s, b, i, a->write[k].w);
+    if (too) x = ir_2(b, OP_ADD, x, too), done = true;
+    Pair p = inverse_times(s, b, t, x);
+    e = pair_dot(s, b, p, y.v, e, s->front_writes.axis);
   }
-  if (!less) return e;
-  Pair p = tile_erase_split(s, b, t);
-  Pair r = tile_erase_split(s, b, ir_1(b, OP_NEG, less));
-  e = tile_step_dot(s, b, p.hi, r.lo, e, s->rows.axis);
-  return pair_dot(s, b, p, r.hi, e, s->rows.axis);
+  if (done) return e;
+  Vector y =
+      tile_matrix_vector(s, b, &s->rows, w->w, (uint32_t)s->t->plan.lane);
+  Pair p = tile_erase_split(s, b, times(b, t, y.f));
+  Value f = pair_dot(s, b, p, y.v, 0, s->rows.axis);
+  f = tile_linear_written(s->t, b, f, y.v);
+  return e ? ir_2(b, OP_ADD, e, f) : f;
 }
 
 // E, along the columns' side.
@@ -308,8 +334,10 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, const Read *x,
   o = pair_dot(s, b, w->pair, p, o, s->cols.axis);
   for (uint32_t k = 0; k < a->nwrites; k++) {
     if (a->write[k].a) continue;
-    Vector y = plain(s, b, &a->write[k]);
-    p = seen_plain(s, b, i, x->q.v, &a->write[k], x->from);
+    Sight at = {.x = &s->rows, .y = &s->cols};
+    at.sees = sees_write(&a->write[k], a, x->from);
+    Vector y = plain(s, b, &s->cols, &a->write[k]);
+    p = seen_plain(s, b, i, &at, x->q.v, &a->write[k]);
     o = tile_step_dot(s, b, times(b, p, y.f), y.v, o, s->cols.axis);
   }
   return times(b, o, x->q.f);
@@ -323,7 +351,7 @@ static Value with_plain(Steps *s, Builder *b, uint32_t i, Value state) {
     left = ir_1(b, OP_EXP2, tile_matrix_course(s, b, i, &s->cols).rest);
   for (uint32_t k = 0; k < a->nwrites; k++) {
     if (a->write[k].a) continue;
-    Vector w = plain(s, b, &a->write[k]);
+    Vector w = plain(s, b, &s->cols, &a->write[k]);
     Vector x = writer(s, b, i, &s->cols, &a->write[k]);
     Value f = times(b, x.f ? x.f : w.f, x.f ? w.f : 0);
     if (left) f = times(b, left, f);
@@ -355,7 +383,7 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
 Value tile_erase_chunk(Steps *s, Builder *b, uint32_t i, Value state,
                        Value *read) {
   const Affine *a = &s->affine[i];
-  s->decay[i].run[0] = s->decay[i].run[1] = (Run){0};
+  tile_matrix_open(s, i);
   if (s->decay[i].vector) state = tile_matrix_half_decayed(s, b, i, state);
   Value e = solved(s, b, i, state);
   Read x[AFFINE_MAX];

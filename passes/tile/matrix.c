@@ -41,32 +41,46 @@ static Value factor(Steps *s, Builder *b, Side *side, Value v) {
   return ir_cast(b, DT_F32, tile_step_along(s, b, side, v));
 }
 
-static Vector vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis) {
-  const Func *f = s->t->from;
-  Vector x = {0};
-  for (const Op *op = ir_def(f, v); op; op = ir_def(f, v)) {
-    DType t = ir_type(f, v)->dtype;
-    if (op->code == OP_CAST && dtype_is_float(t) &&
-        dtype_size(ir_type(f, op->args[0])->dtype) <= dtype_size(t) &&
-        dtype_is_float(ir_type(f, op->args[0])->dtype)) {
-      v = op->args[0];
-      continue;
-    }
-    int one = op->code != OP_MUL                              ? -1
-              : !type_has_axis(ir_type(f, op->args[0]), axis) ? 0
-              : !type_has_axis(ir_type(f, op->args[1]), axis) ? 1
-                                                              : -1;
-    if (one < 0) break;
-    x.f = times(b, x.f, factor(s, b, side, op->args[one]));
-    v = op->args[1 - one];
+// v without its last cast, or its last factor: that, or 0. False: it has none.
+static bool strip(const Func *f, Value *v, uint32_t axis, Value *factor) {
+  const Op *op = ir_def(f, *v);
+  DType t = ir_type(f, *v)->dtype;
+  *factor = 0;
+  if (!op) return false;
+  if (op->code == OP_CAST && dtype_is_float(t) &&
+      dtype_size(ir_type(f, op->args[0])->dtype) <= dtype_size(t) &&
+      dtype_is_float(ir_type(f, op->args[0])->dtype)) {
+    *v = op->args[0];
+    return true;
   }
+  int one = op->code != OP_MUL                              ? -1
+            : !type_has_axis(ir_type(f, op->args[0]), axis) ? 0
+            : !type_has_axis(ir_type(f, op->args[1]), axis) ? 1
+                                                            : -1;
+  if (one < 0) return false;
+  *factor = op->args[one];
+  *v = op->args[1 - one];
+  return true;
+}
+
+static Vector vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis) {
+  Vector x = {0};
+  for (Value one; strip(s->t->from, &v, axis, &one);)
+    if (one) x.f = times(b, x.f, factor(s, b, side, one));
   x.v = tile_step_spread(b, tile_step_along(s, b, side, v), side);
   return x;
 }
 
+Value tile_matrix_base(const Steps *s, Value v, uint32_t axis) {
+  Value one;
+  while (strip(s->t->from, &v, axis, &one)) continue;
+  return v;
+}
+
 // ---------------------------------------------------------------- decays
 static Course course(Steps *s, Builder *b, uint32_t i, Side *side) {
-  Run *known = &s->decay[i].run[side == &s->cols], r = *known;
+  uint32_t at = side == &s->cols ? 1 : side == &s->front_writes ? 2 : 0;
+  Run *known = &s->decay[i].run[at], r = *known;
   if (!r.upto) r = *known = tile_step_run(s, b, i, side);
   Course c = {r.upto, r.before, r.rest};
   if (s->decay[i].fixed || !s->narrow) return c;
@@ -274,7 +288,7 @@ static Written written(Steps *s, Builder *b, uint32_t i) {
   uint32_t col = (uint32_t)column(s, i);
   Written w = {.n = a->nwrites};
   bool bare = tile_matrix_bare(s->t->from, s->op[i]);
-  s->decay[i].run[0] = s->decay[i].run[1] = (Run){0};
+  tile_matrix_open(s, i);
   for (uint32_t k = 0; k < w.n; k++) {
     w.b[k] = vector(s, b, &s->cols, a->write[k].b, a->row);
     w.w[k] = bare ? (Vector){.f = factor(s, b, &s->cols, a->write[k].w)}
@@ -310,6 +324,10 @@ Value tile_matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state,
 }
 
 // ---------------------------------------------------------------- shared
+void tile_matrix_open(Steps *s, uint32_t i) {
+  for (uint32_t k = 0; k < MAX_COURSES; k++) s->decay[i].run[k] = (Run){0};
+}
+
 Vector tile_matrix_vector(Steps *s, Builder *b, Side *side, Value v,
                           uint32_t axis) {
   return vector(s, b, side, v, axis);

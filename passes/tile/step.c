@@ -279,12 +279,22 @@ static void open_sums(Steps *s, Builder *b, uint32_t i) {
   s->sums = tile_step_side(s, b, axis, 1);
 }
 
+// Steps as those of plain writes, which another one takes off.
+static void open_front(Steps *s, Builder *b, uint32_t i) {
+  const Affine *a = &s->affine[i];
+  if (a->nwrites < 2 || !tile_erase_fits(s, i)) return;
+  const Axis *x = &s->t->from->axes.at[s->axis];
+  uint32_t axis = ir_axis(s->t->to, x->name, AX_STEP, x->extent);
+  s->front_writes = tile_step_side(s, b, axis, 1);
+}
+
 void tile_step_constants(Steps *s, Builder *b, ValueMap *m) {
   for (uint32_t i = 0; i < s->n; i++) {
     const Affine *a = &s->affine[i];
     Decay *d = &s->decay[i];
     open_wide(s, b, i);
     open_sums(s, b, i);
+    open_front(s, b, i);
     if (!a->decay) continue;
     const Type *t = ir_type(s->t->from, a->decay);
     *d = (Decay){.has = true,

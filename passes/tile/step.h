@@ -8,7 +8,8 @@
 #include "passes/tile/tile.h"
 
 enum {
-  MAX_WALK = 8,  // states that one walk carries
+  MAX_WALK = 8,     // states that one walk carries
+  MAX_COURSES = 3,  // of a chunk: rows, cols, writes in front
 };
 
 // The steps of a chunk, or its writes, along an axis of their own. Steps that
@@ -36,7 +37,7 @@ typedef struct Decay {
   bool columns;             // vector: each column has its own, not each row
   Value total;              // of the whole chunk
   Value anchor;             // vector: the middle of its course, per row
-  Run run[2];               // along rows and cols, of the current chunk
+  Run run[MAX_COURSES];     // by side, of the current chunk
   Value pair[3];            // fixed: 2 ** (from column to row), by Sees
 } Decay;
 
@@ -63,6 +64,7 @@ typedef struct Steps {
   Type type[2 * MAX_WALK];  // of all that is carried
   Decay decay[MAX_WALK];
   Side rows, cols;         // the steps that read, and those that write
+  Side front_writes;       // plain writes, of which another one erases
   Side sums;               // those whose decays are summed, if by a product
   Side wide[MAX_WALK][2];  // writes that erase, if there are several a step
 } Steps;
@@ -166,6 +168,11 @@ Value tile_matrix_state(Steps *s, Builder *b, uint32_t i, Value state);
 typedef struct Vector {
   Value v, f;
 } Vector;
+
+// What v is times factors.
+Value tile_matrix_base(const Steps *s, Value v, uint32_t axis);
+// A chunk begins.
+void tile_matrix_open(Steps *s, uint32_t i);
 
 typedef struct Course {
   Value upto, before, rest;  // as in Run
