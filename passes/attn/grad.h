@@ -83,6 +83,7 @@ typedef struct GradWalk {
   Gid init;           // before the first step; 0: zero
   Gid limit;          // steps at this coordinate and behind do nothing, or 0
   bool exact;         // its results are kept in f32
+  bool whole;         // it stores what is made of its results step by step
   DType narrow;       // operands of products are rounded to it; 0: they are not
   uint32_t n, nreads;
   GradItem item[MAX_ITEMS];
@@ -211,6 +212,7 @@ typedef struct Grad {
   Vec(GradWalk) walks;
   Vec(GradView) views;  // by attr - 1 of what is made
   uint64_t local;       // axes of steps in a chunk
+  uint64_t last;        // of these: those that nothing but sums have
   GradKernel kernel[MAX_KERNELS];
   uint32_t nkernels;
 } Grad;

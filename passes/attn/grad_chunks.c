@@ -422,25 +422,43 @@ static Gid along_rows(const Chunks *c, Scaled x, Gid v, uint32_t part) {
                             x.f);
 }
 
-// What flows over the decay of a step to read i.
-static Gid to_read(const Chunks *c, uint32_t i) {
+// x_i . b_k times y_i . e_k of all writes in front of read i.
+static Gid pairs(const Chunks *c, uint32_t i) {
   Grad *g = c->g;
-  Gid early = grad_chunk_before(c, c->at, c->use);
-  Gid is_behind = grad_chunk_early(c, i)
-                      ? early
-                      : grad_1(g, OP_NOT, grad_chunk_before(c, c->use, c->at));
-  Gid before = grad_num(g, 1);
-  before = grad_or_0(g, grad_chunk_before(c, c->write, c->at), before);
-  Gid all = along_rows(c, c->x[i], c->from_state[i], c->read_part);
+  Gid all = 0;
   for (uint32_t k = 0; k < c->w->n; k++) {
     if (!c->b[k].v) continue;
     Gid f = paths(c, i, k);
-    f = grad_2(g, OP_MUL, tile(c, i, k), f);
-    f = grad_or_0(g, grad_chunk_before(c, c->write, c->use), f);
-    all = grad_chunk_plus(g, all,
-                          grad_chunk_dot(c, f, before, grad_bit(c->write)));
+    all = grad_chunk_plus(g, all, grad_2(g, OP_MUL, tile(c, i, k), f));
   }
-  return grad_sum_all(g, grad_or_0(g, is_behind, all), grad_bit(c->use));
+  return all;
+}
+
+// What flows over the decay of a step to the reads that are early, or to the
+// others. Their tiles are one: it is summed once.
+static Gid to_reads(const Chunks *c, bool early, Gid *first) {
+  Grad *g = c->g;
+  Gid all = 0, tiles = 0, before = grad_num(g, 1);
+  for (uint32_t i = 0; i < c->w->n; i++) {
+    if (!c->y[i].v || grad_chunk_early(c, i) != early) continue;
+    all =
+        grad_chunk_plus(g, all,
+                        along_rows(c, c->x[i], c->from_state[i], c->read_part));
+    tiles = grad_chunk_plus(g, tiles, pairs(c, i));
+  }
+  if (!all) return 0;
+  if (tiles) {
+    Gid front = grad_chunk_before(c, c->write, c->use);
+    before = grad_or_0(g, grad_chunk_before(c, c->write, c->at), before);
+    tiles = grad_chunk_dot(c, grad_or_0(g, front, tiles), before,
+                           grad_bit(c->write));
+    all = grad_chunk_plus(g, all, tiles);
+    *first = tiles;
+  }
+  Gid is_in_front = early ? grad_chunk_before(c, c->at, c->use)
+                          : grad_chunk_before(c, c->use, c->at);
+  if (!early) is_in_front = grad_1(g, OP_NOT, is_in_front);
+  return grad_sum_all(g, grad_or_0(g, is_in_front, all), grad_bit(c->use));
 }
 
 // What flows through the whole chunk.
@@ -451,11 +469,23 @@ static Gid through(const Chunks *c) {
   return grad_chunk_product(g, v, grad_1(g, OP_EXP2, all_decays(c)));
 }
 
-static Gid phi(const Chunks *c) {
+// Tiles are summed first, before vectors along the rows are made; then what
+// flows to reads that are taken off, of the same ones as their gradients.
+static Gid phi(Chunks *c, Gid *first) {
   Grad *g = c->g;
-  Gid all = through(c);
-  for (uint32_t i = 0; i < c->w->n; i++)
-    if (c->y[i].v) all = grad_chunk_plus(g, all, to_read(c, i));
+  Gid all = through(c), order[2 + 2 * MAX_ITEMS];
+  uint32_t n = 0;
+  for (int early = 0; early < 2; early++) {
+    order[n] = 0;
+    all = grad_chunk_plus(g, all, to_reads(c, early, &order[n]));
+    n += order[n] != 0;
+  }
+  for (uint32_t i = 0; i < c->w->n; i++) {
+    if (!c->y[i].v || !c->a->eraser[i]) continue;
+    order[n++] = along_rows(c, c->x[i], c->from_state[i], c->read_part);
+    order[n++] = of_read(c, i);
+  }
+  *first = n ? grad_list(g, order, n) : 0;
   for (uint32_t k = 0; k < c->w->n; k++) {
     if (!c->b[k].v) continue;
     Gid v = along_rows(c, c->b[k], c->from_state[k], c->write_part);
@@ -493,6 +523,7 @@ static void put_axes(Chunks *c) {
     g->local |= grad_bit(axis);
   }
   if (c->rows) c->sum = c->at;
+  else g->last |= grad_bit(c->sum);
 }
 
 // More than one kernel holds: each gradient has its own.
@@ -548,7 +579,7 @@ static void put_vectors(Chunks *c) {
 
 static uint32_t local_of(const Chunks *c, ChunkRank r) {
   if (r == OF_DECAY) return c->at;
-  bool use = r == OF_READ || (r == OF_WRITTEN && c->rows);
+  bool use = r == OF_READ || r == OF_ERASED || (r == OF_WRITTEN && c->rows);
   return use ? c->use : c->write;
 }
 
@@ -582,12 +613,14 @@ static void give_reads(Chunks *c, bool gates) {
   Gid all = gates && !c->apart ? through(c) : 0;
   for (uint32_t i = 0; i < c->w->n; i++) {
     if (!c->y[i].v) continue;
-    ChunkMade dx = {of_read(c, i), 0, OF_READ, false};
+    bool erased = c->a->eraser[i] != 0;
+    ChunkMade dx = {of_read(c, i), 0, erased ? OF_ERASED : OF_READ, false};
     if (gates && !c->apart) {
-      dx.first = grad_chunk_plus(c->g, all,
+      Gid whole = erased ? 0 : all;
+      dx.first = grad_chunk_plus(c->g, whole,
                                  along_rows(c, c->x[i], c->from_state[i],
                                             c->read_part));
-      all = 0;
+      if (whole) all = 0;
     }
     grad_chunk_give(c, c->w->item[i].x, dx);
   }
@@ -619,7 +652,9 @@ static void give_all(Chunks *c, bool gates) {
       grad_chunk_give(c, item->w,
                       (ChunkMade){of_written(c, i), 0, OF_WRITTEN, false});
   }
-  if (gates) grad_chunk_give_decay(c, phi(c), 0);
+  if (!gates) return;
+  Gid first = 0, all = phi(c, &first);
+  grad_chunk_give_decay(c, all, c->erases ? first : 0);
 }
 
 void grad_chunks(GradAdjoint *a) {

@@ -31,6 +31,7 @@ typedef enum ChunkRank {
   OF_READ = 1,
   OF_WRITTEN,
   OF_DECAY,
+  OF_ERASED,  // a read that a write takes off
   OF_WRITE
 } ChunkRank;
 

@@ -511,19 +511,23 @@ static void put_axis(Emit *e, uint32_t axis, AxisRole role) {
   e->at[axis] = ir_axis(e->b.fn, a->name, role, a->extent);
 }
 
+static void put_those(Emit *e, uint64_t axes, AxisRole r) {
+  for (uint32_t i = 0; i < e->g->axes.n; i++)
+    if ((axes & grad_bit(i)) && role_of(e, i) == r) put_axis(e, i, r);
+}
+
+// Rows of tiles are along the first of two axes: a twin's, too, is in front of
+// what is summed.
 static void put_axes(Emit *e) {
   Grad *g = e->g;
   static const AxisRole roles[] = {AX_PAR, AX_STEP, AX_KEY, AX_VEC};
   touch_all(e);
   memset(e->memo, 0, g->nodes.n * sizeof *e->memo);
-  uint64_t first = rows_of(e) & e->used;
+  uint64_t first = rows_of(e) & e->used, last = g->last & e->used & ~first;
   for (uint32_t r = 0; r < 4; r++) {
-    for (uint32_t i = 0; i < g->axes.n; i++)
-      if ((first & grad_bit(i)) && role_of(e, i) == roles[r])
-        put_axis(e, i, roles[r]);
-    for (uint32_t i = 0; i < g->axes.n; i++)
-      if ((e->used & ~first & grad_bit(i)) && role_of(e, i) == roles[r])
-        put_axis(e, i, roles[r]);
+    put_those(e, first, roles[r]);
+    put_those(e, e->used & ~first & ~last, roles[r]);
+    put_those(e, last, roles[r]);
   }
 }
 

@@ -667,11 +667,27 @@ static uint64_t read_over(const Grad *g, Gid walk) {
   return all;
 }
 
+// The recurrence of whose results alone, and of what the program has, x is made
+// element by element; or 0. among: what was found of x's relatives.
+static Gid walk_of(const Grad *g, Gid x, const Gid *among) {
+  const GradNode *n = grad_at(g, x);
+  Gid found = among ? *among : 0;
+  if (n->code == GRAD_RESULT)
+    return !found || found == n->arg[0] ? n->arg[0] : UINT32_MAX;
+  bool leaf = !n->n || n->code == OP_LOAD;
+  bool made = n->code == OP_LOAD && g->tensors.at[n->tensor].from == GF_MADE;
+  if (made || (!leaf && !(op_info(n->code)->flags & OPF_ELEM)))
+    return UINT32_MAX;
+  for (uint32_t i = 0; !leaf && i < n->n && found != UINT32_MAX; i++)
+    found = walk_of(g, n->arg[i], &found);
+  return found;
+}
+
 // A result of a recurrence is stored by that.
 static bool put_result(Plan *p, const GradStore *s) {
   Grad *g = p->g;
-  const GradNode n = *grad_at(g, grad_at(g, s->v)->arg[0]);
-  Gid walk = grad_at(g, s->v)->arg[0];
+  Gid walk = walk_of(g, s->v, NULL);
+  const GradNode n = *grad_at(g, walk);
   uint32_t i = 0;
   while (i < g->nkernels && g->kernel[i].walk != walk) i++;
   if (i == MAX_KERNELS) return refuse_map(g, s, "too many kernels");
@@ -747,13 +763,17 @@ static uint32_t next_of(const Plan *p, const Todo *all, uint32_t n) {
   return n;
 }
 
-// Is the gradient what a recurrence reads at each of its points? Then that
-// stores it.
+// Is the gradient what a recurrence reads at each of its points, or made of it?
+// Then that stores it.
 static bool is_result(const Plan *p, const GradStore *s) {
   const Grad *g = p->g;
   const GradNode n = *grad_at(g, s->v);
-  if (n.code != GRAD_RESULT || (grad_store_axes(g, s) & ~n.axes)) return false;
-  const GradWalk *w = &g->walks.at[grad_at(g, n.arg[0])->attr];
+  Gid walk = walk_of(g, s->v, NULL);
+  if (!walk || walk == UINT32_MAX || (grad_store_axes(g, s) & ~n.axes))
+    return false;
+  const GradWalk *w = &g->walks.at[grad_at(g, walk)->attr];
+  if (n.code != GRAD_RESULT && (!w->whole || !(n.axes & grad_bit(w->axis))))
+    return false;
   for (uint32_t i = 0; i < g->axes.n; i++)
     if ((n.axes & grad_bit(i)) && i != w->axis && g->domain[i]) return false;
   return true;
@@ -885,7 +905,7 @@ bool grad_plan(Grad *g) {
   for (uint32_t i = 0; i < g->adds.n; i++) need_above(&p, g->adds.at[i].v);
   for (uint32_t i = 0; i < g->grads.n; i++) {
     const GradStore *s = &g->grads.at[i];
-    if (is_result(&p, s)) need_of_walk(&p, grad_at(g, s->v)->arg[0]);
+    if (is_result(&p, s)) need_of_walk(&p, walk_of(g, s->v, NULL));
     else need_above(&p, s->v);
   }
   order_saved(g);

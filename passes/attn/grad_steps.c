@@ -90,8 +90,26 @@ static Value step(Steps *s, Value state, uint32_t i) {
   return ir_2(&e->b, OP_ADD, state, add);
 }
 
-static uint32_t result_of(const Emit *e, const GradStore *s) {
-  return (uint32_t)grad_at(e->g, s->v)->attr;
+// What is made of results: none of them.
+enum { MADE = -1 };
+
+static int64_t result_of(const Emit *e, const GradStore *s) {
+  const GradNode *n = grad_at(e->g, s->v);
+  return n->code == GRAD_RESULT ? n->attr : MADE;
+}
+
+// Result k of a step.
+static Value value_of(const Steps *s, int64_t k) {
+  return k >= GRAD_WRITES ? s->written[k - GRAD_WRITES] : s->read[k];
+}
+
+// The results that x is made of are the step's.
+static void know(Steps *s, Gid x) {
+  Emit *e = s->e;
+  const GradNode *n = grad_at(e->g, x);
+  if (n->code == GRAD_RESULT) e->memo[x] = value_of(s, n->attr);
+  else if (n->code != OP_LOAD)
+    for (uint32_t i = 0; i < n->n; i++) know(s, n->arg[i]);
 }
 
 // The state in front of a step is stored where that begins a block.
@@ -116,15 +134,14 @@ static void stores(Steps *s, bool last, Value state) {
   Emit *e = s->e;
   for (uint32_t i = 0; i < e->k->n; i++) {
     GradStore to = e->k->store[i];
-    uint32_t k = result_of(e, &to);
+    int64_t k = result_of(e, &to);
     if (last != !k) continue;
     to.physical = true;  // behind the end nothing is stored
-    bool front = k == GRAD_FRONT;
-    if (front) at_border(s, &to);
-    Value v = front              ? state
-              : k >= GRAD_WRITES ? s->written[k - GRAD_WRITES]
-              : k                ? s->read[k]
-                                 : state;
+    if (k == GRAD_FRONT) at_border(s, &to);
+    if (k == MADE) know(s, to.v);
+    Value v = k == MADE               ? grad_emit(e, to.v)
+              : !k || k == GRAD_FRONT ? state
+                                      : value_of(s, k);
     grad_emit_store(e, &to, v);
   }
 }

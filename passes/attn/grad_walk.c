@@ -221,6 +221,12 @@ static Gid cotangent(const GradAdjoint *a, uint32_t k) {
   return a->g->adjoint[a->w->result[k]];
 }
 
+bool grad_walk_stores(const GradAdjoint *a) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < a->w->n; i++) n += a->eraser[i] != 0;
+  return a->chunks && n == 1;
+}
+
 // The walk of the state's cotangent. Its reads are the gradients of what was
 // written.
 static void walk_back(GradAdjoint *a) {
@@ -241,18 +247,13 @@ static void walk_back(GradAdjoint *a) {
     }
     grad_walk_put(m, item);
   }
+  m->whole = grad_walk_stores(a);
   grad_walk_close(a->g, m);
 }
 
 // The gradient of what item i wrote.
 static Gid z_of(const GradAdjoint *a, uint32_t i) {
   return read_of(a->g, &a->mirror, a->z[i], a->w->row);
-}
-
-bool grad_walk_stores(const GradAdjoint *a) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < a->w->n; i++) n += a->eraser[i] != 0;
-  return a->chunks && n == 1;
 }
 
 Gid grad_written(const GradAdjoint *a, uint32_t i) {

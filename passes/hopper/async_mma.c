@@ -17,6 +17,7 @@
 #include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
+#include "passes/support/relief.h"
 #include "passes/hopper/rings.h"
 #include "passes/hopper/scaled.h"
 
@@ -81,18 +82,46 @@ static int64_t most_beside(const Func *f) {
   return INT64_MAX;
 }
 
+// The product that op waits for; NULL: it is no wait.
+static const Op *waited(const Func *f, const Op *op) {
+  const Op *p = op->code == OP_WG_WAIT ? ir_def(f, op->args[0]) : NULL;
+  return p && p->code == OP_WGMMA ? p : NULL;
+}
+
+// Registers of products in front of op that are waited for behind it.
+static int64_t in_flight(const Func *f, const Op *op) {
+  int64_t n = 0;
+  for (const Op *o = op->next; o; o = o->next) {
+    const Op *p = waited(f, o);
+    for (const Op *q = op; p && q; q = q->prev)
+      if (q == p) n += registers(f, p->res[0]);
+  }
+  return n;
+}
+
+// Registers of products that are in flight in front of o, of those behind it.
+static int64_t before(const Func *f, const Op *o, int64_t behind) {
+  const Op *p = waited(f, o);
+  if (p) return behind + registers(f, p->res[0]);
+  return o->code == OP_WGMMA ? behind - registers(f, o->res[0]) : behind;
+}
+
 // Behind the last of its operands in this region, beside as many others as
-// registers hold.
+// registers hold: of those that it passes or, where ptxas spills, all.
 static void hoist(const Func *f, Op *op) {
   Op *at = op;
-  int64_t beside = registers(f, op->res[0]), most = most_beside(f);
+  bool all = relief_of(f) > RELIEF_FREE;
+  int64_t own = registers(f, op->res[0]), most = most_beside(f);
+  int64_t beside = own, flying = all ? in_flight(f, op) : 0;
   for (Op *o = op->prev; o; o = o->prev) {
     if (o->nregions || o->code == OP_WG_FENCE || o->code == OP_EXCHANGE) break;
     bool mine =
         reads_carried(f, o) || (op->nargs > 2 && ir_mentions(o, op->args[2]));
     for (uint32_t i = 0; i < op->nargs; i++)
       mine |= ir_def(f, op->args[i]) == o;
-    if (o->code == OP_WGMMA) beside += registers(f, o->res[0]);
+    if (all) flying = before(f, o, flying);
+    if (all) beside = own + flying;
+    else if (o->code == OP_WGMMA) beside += registers(f, o->res[0]);
     if (mine || beside > most) break;
     at = o;
   }

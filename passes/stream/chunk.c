@@ -244,9 +244,9 @@ static bool stores_are_apart(Chunk *c) {
 
 static bool want_value(Chunk *c, Value v, const Op *store) {
   SymValue x = value_of(c, v);
-  bool turned;
-  int s = chunk_written(c, x.lin, &turned);
-  if (s >= 0) return c->state[s].affine.written = true;
+  ChunkWritten w;
+  if (chunk_written(c, x.lin, &w))
+    return c->state[w.state].affine.written = true;
   if (x.kind == SY_LIN) return chunk_norm_want(c, x.lin);
   if (x.kind == SY_MAT)
     return chunk_front(c, x.mat, store) ||
@@ -267,9 +267,9 @@ typedef struct Parts {
 
 static void parts_of(const Chunk *c, Value v, Parts *p) {
   SymValue x = value_of(c, v);
-  bool turned;
+  ChunkWritten w;
   if (x.kind == SY_LIN) {
-    bool written = chunk_written(c, x.lin, &turned) >= 0;
+    bool written = chunk_written(c, x.lin, &w);
     p->written |= written;
     p->reads |= !written;
   }
@@ -297,12 +297,12 @@ static bool want_stores(Chunk *c) {
 
 // What is read of the states, or the only write that erases writes.
 static Value linear(Chunk *c, Builder *b, const Lin *l) {
-  bool turned;
-  int s = chunk_written(c, l, &turned);
-  if (s < 0) return chunk_norm_value(c, b, l);
-  const State *st = &c->state[s];
+  ChunkWritten w;
+  if (!chunk_written(c, l, &w)) return chunk_norm_value(c, b, l);
+  const State *st = &c->state[w.state];
   Value e = st->op->res[affine_written_at(&st->affine)];
-  return turned ? ir_1(b, OP_NEG, e) : e;
+  if (w.f) e = ir_2(b, OP_MUL, w.f, e);
+  return w.turned ? ir_1(b, OP_NEG, e) : e;
 }
 
 static Value late_value(Chunk *c, Builder *b, Value v) {

@@ -124,9 +124,15 @@ bool chunk_norm_want(Chunk *c, const Lin *l);
 Value chunk_norm_value(Chunk *c, Builder *b, const Lin *l);
 
 // ---------------------------------------------------------- chunk_result.c
-// The state of which l is what its only write that erases writes, or less that;
-// or -1.
-int chunk_written(const Chunk *c, const Lin *l, bool *turned);
+// What a state's only write that erases writes, times f (0: 1), or less that.
+typedef struct ChunkWritten {
+  uint32_t state;
+  bool turned;
+  Value f;
+} ChunkWritten;
+
+// Is l that? Of which state, times what?
+bool chunk_written(const Chunk *c, const Lin *l, ChunkWritten *found);
 // Does the store take the state m in front of steps that begin a block of so
 // many? Then the affine has it.
 bool chunk_front(Chunk *c, const Mat *m, const Op *store);

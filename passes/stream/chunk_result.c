@@ -15,19 +15,34 @@ static bool is_negated(const Func *f, Value v, Value w) {
   return op && op->code == OP_NEG && op->args[0] == w;
 }
 
-// Is l what e is, times 1 or -1?
-static bool same(const Chunk *c, const Lin *l, const Lin *e, bool *turned) {
-  if (l->n != e->n) return false;
-  *turned = e->n && l->term[0].k == -e->term[0].k;
+// Is w the value v, times f (0: 1), times -1 if it is turned?
+static bool is_scaled(const Func *f, Value w, Value v, const ChunkWritten *x) {
+  if (!w || !v) return !w && !v;
+  const Op *op = ir_def(f, w);
+  if (x->f) {
+    if (!op || op->code != OP_MUL) return false;
+    for (uint32_t i = 0; i < 2; i++)
+      if (op->args[i] == x->f) {
+        ChunkWritten rest = {.turned = x->turned};
+        return is_scaled(f, op->args[1 - i], v, &rest);
+      }
+    return false;
+  }
+  return x->turned ? is_negated(f, w, v) || is_negated(f, v, w) : w == v;
+}
+
+// Is l what e is, times a factor of the step, times 1 or -1?
+static bool same(const Chunk *c, const Lin *l, const Lin *e, ChunkWritten *x) {
+  if (!e->n || l->n != e->n) return false;
+  x->turned = l->term[0].k == -e->term[0].k;
+  x->f = l->term[0].c == e->term[0].c ? 0 : l->term[0].c;
   for (uint32_t i = 0; i < e->n; i++) {
-    const Term *x = &l->term[i], *y = &e->term[i];
-    if (x->a != y->a || x->c != y->c || x->of != y->of ||
-        x->k != (*turned ? -y->k : y->k))
+    const Term *a = &l->term[i], *b = &e->term[i];
+    if (a->a != b->a || a->of != b->of || (x->f && b->c) ||
+        a->c != (x->f ? x->f : b->c) || a->k != (x->turned ? -b->k : b->k))
       return false;
   }
-  if (!*turned) return l->w == e->w;
-  return (!l->w && !e->w) || is_negated(c->f, l->w, e->w) ||
-         is_negated(c->f, e->w, l->w);
+  return is_scaled(c->f, l->w, e->w, x);
 }
 
 // The write of the state that erases, if it is the only one.
@@ -41,13 +56,14 @@ static const Write *eraser(const State *s) {
   return found;
 }
 
-int chunk_written(const Chunk *c, const Lin *l, bool *turned) {
-  if (!l || c->reads_alone || c->f->mod->level == LV_ATTN) return -1;
+bool chunk_written(const Chunk *c, const Lin *l, ChunkWritten *found) {
+  if (!l || c->reads_alone || c->f->mod->level == LV_ATTN) return false;
   for (uint32_t s = 0; s < c->n; s++) {
     const Write *w = eraser(&c->state[s]);
-    if (w && same(c, l, w->e, turned)) return (int)s;
+    *found = (ChunkWritten){.state = s};
+    if (w && same(c, l, w->e, found)) return true;
   }
-  return -1;
+  return false;
 }
 
 // ---------------------------------------------------------------- borders

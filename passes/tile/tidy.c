@@ -1,6 +1,7 @@
 // Chunks of steps as tiles of GPUs have them (part of the pass `tile`).
 //
 //   %y = add(%x, dot(%a, %b))            %y = dot(%a, %b, %x)
+//   %z = sub(dot(%a, %b), %x)            %z = dot(%a, %b, neg(%x))
 //   %k = select(%t < S, %load, 0)  ->    %k = %load
 //
 // Sums of products in place, where a point is a chunk (support/pieces.c):
@@ -28,15 +29,20 @@ static Op *product_of(Func *f, const Op *op, Value v) {
              : NULL;
 }
 
+// x, or what op takes off.
+static Value addend(Builder *b, const Op *op, Value x) {
+  return op->code == OP_SUB ? ir_1(b, OP_NEG, x) : x;
+}
+
 static bool join(Func *f, Op *op) {
-  for (uint32_t i = 2; i-- > 0;) {
+  for (uint32_t i = op->code == OP_SUB ? 1 : 2; i-- > 0;) {
     Value x = op->args[!i];
     Op *dot = product_of(f, op, op->args[i]);
     if (!dot || !type_eq(ir_type(f, x), ir_type(f, op->res[0])) ||
         !type_eq(ir_type(f, x), ir_type(f, dot->res[0])) || used_behind(op, x))
       continue;
-    Value args[] = {dot->args[0], dot->args[1], x};
     Builder b = {.fn = f, .region = op->parent, .before = op, .span = op->span};
+    Value args[] = {dot->args[0], dot->args[1], addend(&b, op, x)};
     Op *sum = ir_op(&b, OP_DOT, args, 3, dot->attrs, dot->nattrs, ir_type(f, x),
                     1, 0);
     ir_replace_uses(f, op->res[0], sum->res[0]);
@@ -103,7 +109,7 @@ static void region(Func *f, Region *r, bool sums) {
     for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i], sums);
     if (op->code == OP_SELECT) unmask_load(f, op);
     else if (op->code == OP_STORE) unmask_store(f, op);
-    else if (op->code == OP_ADD && sums) join(f, op);
+    else if ((op->code == OP_ADD || op->code == OP_SUB) && sums) join(f, op);
   }
 }
 
