@@ -199,6 +199,7 @@ typedef struct Grad {
   Gid *node;                // by Value of the program
   uint32_t forward;         // nodes of the program have smaller ids
   Gid domain[64];           // by axis
+  uint64_t turned;          // axes of vectors that count rows (grad_flow.c)
   Map values;               // what kernels store of OP_SCAN, GRAD_MADE
   Vec(GradStore) outs;
   Vec(GradStore) grads;

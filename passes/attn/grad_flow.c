@@ -9,6 +9,14 @@
 // In each of the two the sum over keys is another one, with products of its
 // own: so it is made once, by a kernel of its own, and read where it is wanted.
 // Sums of sums and multiples of them are made as one.
+//
+// So is what flows to vectors that a matrix has multiplied: its gradient sums,
+// over all rows, products of two vectors. One index of it then counts rows, for
+// a product of matrices over what are keys.
+//
+//   before  g_W[m, d] = sum over q of X[q, d] * (sum over k of ds * K[k, m])
+//   after   rows: a.made[q, m] = sum over k of ds * K[k, m]
+//           g_W[r, d] = sum over q of a.made[q, r] * X[q, d]
 #include "passes/attn/grad.h"
 
 typedef struct Flow {
@@ -95,6 +103,63 @@ static Gid of_made(Flow *w, Gid x) {
   return y;
 }
 
+// ---------------------------------------------------------------- matrices
+// A sum over rows of products of a flow and another vector.
+static bool is_outer(const Flow *w, Gid x) {
+  const GradNode *n = grad_at(w->g, x);
+  uint64_t vecs = n->axes & w->vecs;
+  return x >= w->g->forward && n->code == OP_REDUCE && n->attr == RK_SUM &&
+         (n->over & ~w->vecs) && (vecs & (vecs - 1)) && w->sums[n->arg[0]];
+}
+
+// The axis of vectors of a sum in x.
+static uint64_t flow_axis(const Flow *w, Gid x) {
+  const GradNode *n = grad_at(w->g, x);
+  if (!w->sums[x]) return 0;
+  if (w->is[x]) return n->axes & w->vecs;
+  uint64_t found = 0;
+  for (uint32_t i = 0; i < n->n && !found; i++) found = flow_axis(w, n->arg[i]);
+  return found;
+}
+
+// The products that are summed in x: 0, none.
+static Gid outer_in(const Flow *w, Gid x) {
+  const GradNode *n = grad_at(w->g, x);
+  if (x < w->g->forward) return 0;
+  if (is_outer(w, x)) return n->arg[0];
+  Gid found = 0;
+  for (uint32_t i = 0; i < n->n && !found && n->code != OP_LOAD; i++)
+    found = outer_in(w, n->arg[i]);
+  return found;
+}
+
+// The axis that s, whose indices are axes of vectors alone, has in common with
+// a flow that it multiplies; UINT32_MAX: none.
+static uint32_t matrix_axis(const Flow *w, const GradStore *s, Gid products) {
+  const Grad *g = w->g;
+  uint64_t axes = 0, flow = flow_axis(w, products);
+  for (uint32_t i = 0; i < s->n; i++) {
+    if (grad_at(g, s->index[i])->code != OP_INDEX) return UINT32_MAX;
+    axes |= grad_at(g, s->index[i])->axes;
+  }
+  if ((axes & ~w->vecs) || (flow & (flow - 1))) return UINT32_MAX;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (axes & flow & grad_bit(i)) return i;
+  return UINT32_MAX;
+}
+
+// One axis of the matrix that s stores counts rows.
+static void use_rows(Grad *g, GradStore *s, uint32_t axis) {
+  const Axis a = g->axes.at[axis].axis;
+  const char *name = arena_printf(&g->cx->scratch, "%s_row", a.name);
+  uint32_t row = grad_axis(g, name, AX_PAR, a.extent);
+  Gid to = grad_index(g, row);
+  g->turned |= grad_bit(row);
+  s->v = grad_moved(g, s->v, axis, to);
+  for (uint32_t i = 0; i < s->n; i++)
+    s->index[i] = grad_moved(g, s->index[i], axis, to);
+}
+
 void grad_flow(Grad *g) {
   uint32_t n = g->nodes.n;
   Flow w = {.g = g, .vecs = grad_role(g, AX_VEC), .done.arena = g->arena};
@@ -107,6 +172,15 @@ void grad_flow(Grad *g) {
     for (uint32_t k = 0; k < g->grads.n; k++)
       if (is_turned(&w, &g->grads.at[i], &g->grads.at[k]))
         find(&w, g->grads.at[i].v, seen);
+  uint32_t *axis = NEWN(g->arena, uint32_t, g->grads.n + 1);
+  for (uint32_t i = 0; i < g->grads.n; i++) {
+    Gid products = outer_in(&w, g->grads.at[i].v);
+    axis[i] =
+        products ? matrix_axis(&w, &g->grads.at[i], products) : UINT32_MAX;
+    if (axis[i] != UINT32_MAX) find(&w, products, seen);
+  }
   for (uint32_t i = 0; i < g->grads.n; i++)
     g->grads.at[i].v = of_made(&w, g->grads.at[i].v);
+  for (uint32_t i = 0; i < g->grads.n; i++)
+    if (axis[i] != UINT32_MAX) use_rows(g, &g->grads.at[i], axis[i]);
 }

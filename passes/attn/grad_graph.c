@@ -327,12 +327,26 @@ static Gid both(Grad *g, Gid x, Gid y) {
   return x && y ? grad_2(g, OP_MUL, x, y) : x + y;
 }
 
+static uint32_t vectors_in(const Grad *g, uint64_t axes) {
+  return (uint32_t)__builtin_popcountll(axes & grad_role(g, AX_VEC));
+}
+
+// Is the vector that a factor sums made before it is multiplied? Of a matrix
+// that contracts it, or another vector, each point of that sum had a matrix.
+static bool is_apart(const Grad *g, const Gid part[PARTS]) {
+  uint64_t in = grad_at(g, part[INNER_SUM])->axes;
+  uint64_t all = part[VECTORS] ? in | grad_at(g, part[VECTORS])->axes : in;
+  return vectors_in(g, in) == 1 && vectors_in(g, all) > 1;
+}
+
 Gid grad_sum(Grad *g, Gid x, uint64_t over, uint64_t points) {
   Gid part[PARTS] = {0};
   if (!over || grad_is_number(g, x, 0)) return x;
   split(g, x, over, part);
   uint64_t lost = grad_at(g, x)->axes;
-  if (part[INNER_SUM]) {
+  if (part[INNER_SUM] && is_apart(g, part)) {
+    part[VECTORS] = both(g, part[VECTORS], part[INNER_SUM]);
+  } else if (part[INNER_SUM]) {
     const GradNode n = *grad_at(g, part[INNER_SUM]);
     over |= n.over, points |= n.points;
     Gid in[PARTS] = {0};

@@ -380,7 +380,7 @@ static Gid sum_of_blocks(Plan *p, const GradStore *s, const GradNode *x,
 static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   Grad *g = p->g;
   const GradNode n = *grad_at(g, v);
-  uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
+  uint64_t outer = grad_store_axes(g, s) & ~p->vecs & ~g->turned;
   bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
   bool vector = !outer && count(grad_at(g, v)->axes & p->vecs) == 1;
   uint64_t to = all      ? part_axes(p, &n, outer)

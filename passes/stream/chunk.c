@@ -140,7 +140,9 @@ static bool unroll(Chunk *c, const Op *op) {
   int64_t lo, hi;
   dim_bounds(&c->f->mod->dims, c->f->axes.at[axis].extent, &lo, &hi);
   if (lo != hi || hi > MAX_UNROLL)
-    return chunk_fail(c, op, "an inner loop without a small known count");
+    return chunk_fail(
+        c, op,
+        "an inner loop whose count is not small and known (--dim R=2 fixes R)");
   SymValue x[MAX_STATES];
   for (uint32_t i = 0; i < op->nargs; i++) x[i] = value_of(c, op->args[i]);
   bool rev = ir_attr_i(op, AT_REVERSE, 0);

@@ -103,3 +103,18 @@ def row_function(p, r):
     p.body.append(f"let (p, total) = damped({p.s}, {row_scalar(p, r)});")
     p.extra("Norm", "total") if "packed" not in p.words else None
     return "p"
+
+
+@kind(ROWS)
+def random_features(p, r):
+    """Weights as sums over features of a function of the query and one of the key."""
+    n = p.const("Nf", r.choice([1, 4, 16, 33])) if r.random() < 0.7 else p.dim("Mf", r.choice([2, 9]))
+    table = p.param("Wf", [n, "D"], r.choice(["f32", p.t]), "uniform(-0.5,0.5)")
+    m = p.index("m", n)
+    f = r.choice(["exp({})", "relu({}) + 0.1", "softplus({})", "sigmoid({})", "exp(-abs({}))",
+                  "cos({}) + 1.2"])
+    both = [f.format(f"{p.scale} * dot({table}[{m}], {x})") for x in (p.q, p.k)]
+    w = p.let("w", f"sum({m}: ({both[0]}) * ({both[1]})) / f32({n})")
+    if r.random() < 0.3:
+        return p.let("p", f"0.1 * {w} * sigmoid({p.s})")
+    return p.let("p", f"{w} / (sum({p.key}: {w}) + 0.5)")

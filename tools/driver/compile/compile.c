@@ -165,14 +165,39 @@ static void narrow(CgProgram *p, const FeBind *fixed, uint32_t n) {
   }
 }
 
-static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt,
+static bool is_fixed(const DrvOptions *opt, const FeBind *b) {
+  for (uint32_t i = 0; i < opt->fixed.n; i++)
+    if (strcmp(opt->fixed.at[i].name, b->name) == 0) return true;
+  return false;
+}
+
+// A program at level attn for all values of its dims, with types alone; but
+// where it has none, as a derivative of steps with an inner loop, for those
+// that the user fixed. sole: all of s are.
+static Module *general(Ctx *cx, DrvSpec s, const DrvOptions *opt, bool sole) {
+  FeBind *binds = NEWN(&cx->session, FeBind, s.n + 1);
+  uint32_t nt = 0, n;
+  for (uint32_t i = 0; i < s.n; i++)
+    if (s.binds[i].dtype != DT_NONE) binds[nt++] = s.binds[i];
+  n = nt;
+  for (uint32_t i = 0; i < s.n; i++)
+    if (s.binds[i].dtype == DT_NONE && (sole || is_fixed(opt, &s.binds[i])))
+      binds[n++] = s.binds[i];
+  DiagMark mark = diag_mark(cx);
+  Module *m = drv_lower_attn(cx, (DrvSpec){s.prog, binds, nt}, NULL);
+  if (m || n == nt || diag_has_bug(cx)) return m;
+  diag_forget(cx, mark);
+  return drv_lower_attn(cx, (DrvSpec){s.prog, binds, n}, NULL);
+}
+
+static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt, bool sole,
                       CgProgram *out) {
   Decl *prog = s.prog;
   FeBind *types = NEWN(&cx->session, FeBind, s.n + 1);
   uint32_t nt = 0;
   for (uint32_t i = 0; i < s.n; i++)
     if (s.binds[i].dtype != DT_NONE) types[nt++] = s.binds[i];
-  Module *m = drv_lower_attn(cx, (DrvSpec){prog, types, nt}, NULL);
+  Module *m = general(cx, s, opt, sole);
   Func *f = m ? ir_find(m, prog->name) : NULL;
   if (!f) return false;
   f->name = name_of(cx, prog, types, nt);
@@ -594,7 +619,7 @@ static bool assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
 
 // The signature of a program of one specialization.
 static bool sole(Ctx *cx, DrvSpec s, const DrvOptions *opt, CgProgram *out) {
-  if (!signature(cx, s, opt, out)) return false;
+  if (!signature(cx, s, opt, true, out)) return false;
   narrow(out, s.binds, s.n);
   return true;
 }
@@ -712,7 +737,7 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
     CgProgram *p = find_program(out, from, name);
     if (!p) {
       CgProgram fresh;
-      if (!signature(cx, r.spec, opt, &fresh)) return false;
+      if (!signature(cx, r.spec, opt, false, &fresh)) return false;
       vec_push(&cx->session, out, fresh);
       p = &out->at[out->n - 1];
     }
