@@ -31,7 +31,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 
 // ---------------------------------------------------------------- plan
 typedef struct Found {
@@ -491,22 +490,30 @@ void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
 }
 
 // ---------------------------------------------------------------- joining
-// A point for each task: vectors have lanes. A GPU's threads have pieces of
-// rows.
+// A row for each task: on a GPU its parts lie side by side.
 void tile_split_joiners(Tiler *t) {
-  int64_t rows = 1, n = row_elements(t->from, t->plan.split);
-  while (t->gpu && t->plan.lane >= 0 && 2 * rows * n <= COST_MAP_ELEMENTS)
-    rows *= 2;
-  t->plan.tile_q = rows;
-  if (rows == 1) t->plan.lane = -1;
+  t->plan.tile_q = 1;
+  t->plan.lane = -1;
 }
 
 typedef struct Join {
   Tiler *t;
   const Op *op;
   const Region *correct;
-  Value parts;  // how many
+  Value parts;       // how many
+  int64_t together;  // so many at a time
+  uint32_t axis;     // along this, where there are several
 } Join;
+
+// A GPU's loads wait for each other unless several parts are asked for at once:
+// as many as a row has, or as its threads have registers for.
+static int64_t parts_together(const Tiler *t) {
+  int64_t n = row_elements(t->from, t->plan.split), together = 1, lo, most;
+  dim_bounds(&t->to->mod->dims, t->plan.parts, &lo, &most);
+  while (t->gpu && together < most && 2 * together * n <= COST_JOIN_ELEMENTS)
+    together *= 2;
+  return together;
+}
 
 // Clones what v needs of the `correct` region.
 static Value need(Join *j, Builder *b, Value v, ValueMap *m) {
@@ -529,36 +536,42 @@ static Value moved(Join *j, Builder *b, uint32_t i, Value acc, ValueMap *m) {
   return tile_scaled(b, acc, need(j, b, factor, m));
 }
 
-// new = kind(old * factor(old, new), part * factor(part, new)), one by one.
+// new = kind(old * factor(old, new), part * factor(part, new) of all parts),
+// one by one.
 static void join(Join *j, Builder *b, const Value *old, const Value *part,
                  const ValueMap *m, Value *out) {
   ValueMap mo = tile_map_copy(j->t, m), mp = tile_map_copy(j->t, m);
   const IrAttr *kinds = ir_attr(j->op, AT_KINDS);
   uint32_t n = j->op->nres;
   for (uint32_t i = 0; i < n; i++) {
+    RKind kind = (RKind)kinds->list[i];
     vmap_put(&mo, j->correct->params.at[i], old[i]);
     vmap_put(&mp, j->correct->params.at[i], part[i]);
     Value x = moved(j, b, i, old[i], &mo), y = moved(j, b, i, part[i], &mp);
-    out[i] = tile_combine(b, (RKind)kinds->list[i], x, y);
+    if (j->together > 1) y = ir_reduce(b, kind, y, &j->axis, 1);
+    out[i] = tile_combine(b, kind, x, y);
     vmap_put(&mo, j->correct->params.at[n + i], out[i]);
     vmap_put(&mp, j->correct->params.at[n + i], out[i]);
   }
 }
 
-// Accumulators of part p; of one behind the last, those of no keys.
-static void load_part(const Join *j, Builder *b, Value p, const Value *none,
-                      Value *part) {
-  Tiler *t = j->t;
-  Value there = none ? ir_2(b, OP_LT, p, j->parts) : 0;
-  if (none)
-    p = ir_2(b, OP_MIN, p, ir_2(b, OP_SUB, j->parts, ir_const_i(b, DT_I64, 1)));
+// Accumulators of part p and those behind it. Behind the last one nothing is
+// read: there are those of no keys.
+static void load_parts(const Join *j, Builder *b, Value p, const Value *none,
+                       Value *part) {
+  Value there = 0;
+  if (j->together > 1) {
+    Dim n = dim_const(&j->t->to->mod->dims, j->together);
+    p = ir_2(b, OP_ADD, p, ir_iota(b, j->axis, n));
+    there = ir_2(b, OP_LT, p, j->parts);
+    p = ir_3(b, OP_SELECT, there, p, ir_const_i(b, DT_I64, -1));
+  }
   for (uint32_t i = 0; i < j->op->nres; i++) {
     Value at[MAX_AXES + 2];
-    uint32_t k = place(t, i, p, at);
-    part[i] = ir_load(b, t->partial[i], at, k);
-    if (t->plan.lane < 0)
-      ir_set_attr(b->fn, ir_def(b->fn, part[i]), attr_i(AT_INBOUNDS, 1));
-    if (none) part[i] = ir_3(b, OP_SELECT, there, part[i], none[i]);
+    uint32_t k = place(j->t, i, p, at);
+    part[i] = ir_load(b, j->t->partial[i], at, k);
+    if (there) part[i] = ir_3(b, OP_SELECT, there, part[i], none[i]);
+    else ir_set_attr(b->fn, ir_def(b->fn, part[i]), attr_i(AT_INBOUNDS, 1));
   }
 }
 
@@ -566,24 +579,26 @@ static void load_part(const Join *j, Builder *b, Value p, const Value *none,
 static Value parts_to_join(Tiler *t, Builder *b) {
   if (!t->plan.counted) return ir_dim(b, t->plan.parts);
   Value at[MAX_AXES + 1];
-  Value row = t->plan.lane >= 0 ? t->origin[t->plan.lane] : 0;
-  uint32_t k = count_place(t, ir_const_i(b, DT_I64, 0), row, at);
+  uint32_t k = count_place(t, ir_const_i(b, DT_I64, 0), 0, at);
   Value n = ir_load(b, t->counts, at, k);
   return ir_cast(b, DT_I64, n);
 }
 
-// A GPU's loads wait for each other unless several parts are asked for at once.
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc) {
   Join j = {.t = t, .op = op, .correct = op->regions[2]};
-  uint32_t n = op->nres, turns = t->gpu ? COST_JOIN_TOGETHER : 1;
-  Value *args = NEWN(m->arena, Value, 3 * n + 3), *old = args + n + 3;
-  Value *part = NEWN(m->arena, Value, n * turns + 1);
+  j.together = parts_together(t);
+  if (j.together > 1)
+    j.axis = ir_axis(t->to, "parts", AX_PAR,
+                     dim_const(&t->to->mod->dims, j.together));
+  uint32_t n = op->nres;
+  Value *args = NEWN(m->arena, Value, 2 * n + 3), *old = args + n + 3;
+  Value *part = NEWN(m->arena, Value, n + 1);
   Value *none = NEWN(m->arena, Value, n + 1);
   Type *types = NEWN(m->arena, Type, n + 1);
   args[0] = ir_const_i(b, DT_I64, 0);
   args[1] = j.parts = parts_to_join(t, b);
-  args[2] = ir_const_i(b, DT_I64, turns);
+  args[2] = ir_const_i(b, DT_I64, j.together);
   for (uint32_t i = 0; i < n; i++) {
     types[i] = *ir_type(b->fn, acc[i]);
     args[i + 3] = none[i] = acc[i];
@@ -594,14 +609,8 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   Value p = ir_region_param(r, type_scalar(DT_I64), "part");
   for (uint32_t i = 0; i < n; i++)
     old[i] = ir_region_param(r, types[i], ir_info(t->from, op->res[i])->hint);
-  for (uint32_t u = 0; u < turns; u++) {
-    Value at = u ? ir_2(&in, OP_ADD, p, ir_const_i(&in, DT_I64, u)) : p;
-    load_part(&j, &in, at, u ? none : NULL, part + u * n);
-  }
-  for (uint32_t u = 0; u < turns; u++) {
-    join(&j, &in, old, part + u * n, m, acc);
-    memcpy(old, acc, n * sizeof *old);
-  }
+  load_parts(&j, &in, p, none, part);
+  join(&j, &in, old, part, m, acc);
   ir_yield(&in, acc, n);
   for (uint32_t i = 0; i < n; i++) acc[i] = loop->res[i];
 }
