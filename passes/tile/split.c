@@ -31,6 +31,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 // ---------------------------------------------------------------- plan
 typedef struct Found {
@@ -389,7 +390,7 @@ void tile_split_open(Tiler *t, Builder *b) {
   t->part = ir_origin(b, a);
   t->part_axis = a;
   int64_t n;
-  if (!dim_is_const(d, t->plan.parts, &n)) {
+  if (t->plan.counted || !dim_is_const(d, t->plan.parts, &n)) {
     Value one = ir_const_i(b, DT_I64, 1);
     t->whole = ir_2(b, OP_EQ, ir_dim(b, t->plan.parts), one);
   }
@@ -473,27 +474,58 @@ void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi) {
   *hi = ir_2(b, OP_ADD, *lo, size);
 }
 
+// A sequence with one part has its results of that part's task. Others of its
+// tasks have no keys.
+static Value is_whole(Tiler *t, Builder *b) {
+  Value one = ir_2(b, OP_EQ, t->nparts, ir_const_i(b, DT_I64, 1));
+  Value first = ir_2(b, OP_EQ, t->part, ir_const_i(b, DT_I64, 0));
+  return ir_2(b, OP_AND, one, first);
+}
+
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
   IrAttr masked = {.id = AT_MASKED, .i = 1};
-  Value several = 0;
-  if (t->whole) {
-    Value parts = ir_dim(b, t->plan.parts);
-    several = ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1), parts);
+  Value joined = 0, one = ir_const_i(b, DT_I64, 1);
+  if (t->whole) joined = ir_2(b, OP_LT, one, ir_dim(b, t->plan.parts));
+  Value several = joined;
+  if (t->nparts) {
+    several = ir_2(b, OP_LT, one, t->nparts);
+    t->whole = is_whole(t, b);
   }
   for (uint32_t i = 0; i < op->nres; i++) {
     Value args[MAX_AXES + 4] = {t->partial[i], acc[i]};
     uint32_t nargs = 2 + place(t, i, t->part, args + 2);
     if (several) args[nargs++] = several;
     ir_op(b, OP_STORE, args, nargs, &masked, several != 0, NULL, 0, 0);
-    if (t->nparts && i == t->plan.beside) tell_parts(t, b, several);
+    if (t->nparts && i == t->plan.beside) tell_parts(t, b, joined);
   }
 }
 
 // ---------------------------------------------------------------- joining
-// A row for each task: on a GPU its parts lie side by side.
+static bool is_ragged(const DimTab *d, Dim x) {
+  const DimExpr *e = &d->exprs.at[x];
+  if (e->op == DIM_CONST) return false;
+  if (e->op == DIM_SYM) return d->syms.at[e->value].kind == DIM_RAGGED;
+  return is_ragged(d, e->a) || is_ragged(d, e->b);
+}
+
+// Packed rows have tasks for the longest sequence's, and those of groups with
+// columns of their own are many: a task has several.
+static bool has_rows(const Tiler *t) {
+  const TilePlan *p = &t->plan;
+  return p->part >= 0 || p->lane < 0 ||
+         is_ragged(&t->from->mod->dims, t->from->axes.at[p->lane].extent);
+}
+
+// A point for each task: vectors have lanes. A GPU's threads have pieces of
+// rows, or of a row's parts beside each other.
 void tile_split_joiners(Tiler *t) {
-  t->plan.tile_q = 1;
-  t->plan.lane = -1;
+  int64_t rows = 1, n = row_elements(t->from, t->plan.split);
+  t->beside = t->gpu && !has_rows(t);
+  while (t->gpu && !t->beside && t->plan.lane >= 0 &&
+         2 * rows * n <= COST_MAP_ELEMENTS)
+    rows *= 2;
+  t->plan.tile_q = rows;
+  if (rows == 1) t->plan.lane = -1;
 }
 
 typedef struct Join {
@@ -501,18 +533,25 @@ typedef struct Join {
   const Op *op;
   const Region *correct;
   Value parts;       // how many
-  int64_t together;  // so many at a time
+  int64_t together;  // so many beside each other
   uint32_t axis;     // along this, where there are several
+  uint32_t turns;    // so many of these at a time
 } Join;
 
 // A GPU's loads wait for each other unless several parts are asked for at once:
 // as many as a row has, or as its threads have registers for.
-static int64_t parts_together(const Tiler *t) {
-  int64_t n = row_elements(t->from, t->plan.split), together = 1, lo, most;
-  dim_bounds(&t->to->mod->dims, t->plan.parts, &lo, &most);
-  while (t->gpu && together < most && 2 * together * n <= COST_JOIN_ELEMENTS)
-    together *= 2;
-  return together;
+static void plan_join(Join *j) {
+  Tiler *t = j->t;
+  DimTab *d = &t->to->mod->dims;
+  int64_t n = row_elements(t->from, t->plan.split), lo, most;
+  dim_bounds(d, t->plan.parts, &lo, &most);
+  j->together = 1;
+  j->turns = t->gpu && !t->beside ? COST_JOIN_TOGETHER : 1;
+  while (t->beside && j->together < most &&
+         2 * j->together * n <= COST_JOIN_ELEMENTS)
+    j->together *= 2;
+  if (j->together > 1)
+    j->axis = ir_axis(t->to, "parts", AX_PAR, dim_const(d, j->together));
 }
 
 // Clones what v needs of the `correct` region.
@@ -555,14 +594,17 @@ static void join(Join *j, Builder *b, const Value *old, const Value *part,
   }
 }
 
-// Accumulators of part p and those behind it. Behind the last one nothing is
-// read: there are those of no keys.
-static void load_parts(const Join *j, Builder *b, Value p, const Value *none,
-                       Value *part) {
+// Accumulators of part p + turn, or of those beside each other from there on.
+// Behind the last one nothing is read: there are those of no keys.
+static void load_parts(const Join *j, Builder *b, Value p, uint32_t turn,
+                       const Value *none, Value *part) {
   Value there = 0;
+  if (turn) p = ir_2(b, OP_ADD, p, ir_const_i(b, DT_I64, turn));
   if (j->together > 1) {
     Dim n = dim_const(&j->t->to->mod->dims, j->together);
     p = ir_2(b, OP_ADD, p, ir_iota(b, j->axis, n));
+  }
+  if (turn || j->together > 1) {
     there = ir_2(b, OP_LT, p, j->parts);
     p = ir_3(b, OP_SELECT, there, p, ir_const_i(b, DT_I64, -1));
   }
@@ -571,34 +613,35 @@ static void load_parts(const Join *j, Builder *b, Value p, const Value *none,
     uint32_t k = place(j->t, i, p, at);
     part[i] = ir_load(b, j->t->partial[i], at, k);
     if (there) part[i] = ir_3(b, OP_SELECT, there, part[i], none[i]);
-    else ir_set_attr(b->fn, ir_def(b->fn, part[i]), attr_i(AT_INBOUNDS, 1));
+    else if (j->t->plan.lane < 0)
+      ir_set_attr(b->fn, ir_def(b->fn, part[i]), attr_i(AT_INBOUNDS, 1));
   }
 }
 
-// How many parts there are to join.
+// How many parts there are to join, if there are several.
 static Value parts_to_join(Tiler *t, Builder *b) {
   if (!t->plan.counted) return ir_dim(b, t->plan.parts);
   Value at[MAX_AXES + 1];
-  uint32_t k = count_place(t, ir_const_i(b, DT_I64, 0), 0, at);
-  Value n = ir_load(b, t->counts, at, k);
-  return ir_cast(b, DT_I64, n);
+  Value row = t->plan.lane >= 0 ? t->origin[t->plan.lane] : 0;
+  uint32_t k = count_place(t, ir_const_i(b, DT_I64, 0), row, at);
+  Value n = ir_cast(b, DT_I64, ir_load(b, t->counts, at, k));
+  // The one part of a sequence has stored the results.
+  t->whole = ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1), n);
+  return ir_3(b, OP_SELECT, t->whole, n, ir_const_i(b, DT_I64, 0));
 }
 
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc) {
   Join j = {.t = t, .op = op, .correct = op->regions[2]};
-  j.together = parts_together(t);
-  if (j.together > 1)
-    j.axis = ir_axis(t->to, "parts", AX_PAR,
-                     dim_const(&t->to->mod->dims, j.together));
+  plan_join(&j);
   uint32_t n = op->nres;
   Value *args = NEWN(m->arena, Value, 2 * n + 3), *old = args + n + 3;
-  Value *part = NEWN(m->arena, Value, n + 1);
+  Value *part = NEWN(m->arena, Value, n * j.turns + 1);
   Value *none = NEWN(m->arena, Value, n + 1);
   Type *types = NEWN(m->arena, Type, n + 1);
   args[0] = ir_const_i(b, DT_I64, 0);
   args[1] = j.parts = parts_to_join(t, b);
-  args[2] = ir_const_i(b, DT_I64, j.together);
+  args[2] = ir_const_i(b, DT_I64, j.together * j.turns);
   for (uint32_t i = 0; i < n; i++) {
     types[i] = *ir_type(b->fn, acc[i]);
     args[i + 3] = none[i] = acc[i];
@@ -609,8 +652,12 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   Value p = ir_region_param(r, type_scalar(DT_I64), "part");
   for (uint32_t i = 0; i < n; i++)
     old[i] = ir_region_param(r, types[i], ir_info(t->from, op->res[i])->hint);
-  load_parts(&j, &in, p, none, part);
-  join(&j, &in, old, part, m, acc);
+  for (uint32_t u = 0; u < j.turns; u++)
+    load_parts(&j, &in, p, u, none, part + u * n);
+  for (uint32_t u = 0; u < j.turns; u++) {
+    join(&j, &in, old, part + u * n, m, acc);
+    memcpy(old, acc, n * sizeof *old);
+  }
   ir_yield(&in, acc, n);
   for (uint32_t i = 0; i < n; i++) acc[i] = loop->res[i];
 }

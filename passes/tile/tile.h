@@ -70,7 +70,9 @@ typedef struct Tiler {
   TileShare share;
   Value part;  // SHARE_PART: this task's
   uint32_t part_axis;
-  Value whole;     // SHARE_PART: bool, there is one part; 0: never
+  Value whole;     // bool, SHARE_PART: there is one part; SHARE_COMBINE: there
+                   // are several; 0: never, always
+  bool beside;     // SHARE_COMBINE: a row's parts lie beside each other
   Value nparts;    // of this task's keys, or 0
   Value counts;    // workspace: as many for each row, if `counted`
   Value planned;   // workspace: the plan of the parts, or 0
