@@ -8,14 +8,17 @@
 //             store(%m.part, ..) ..     if not
 //           }
 //           func @p.combine(..) grid(b:1, q:1, some:1) {
-//             for part in P { join by the `correct` region of the pass }
+//             for part in P, 32 at a time { join by the `correct` region of
+//                                           the pass }
 //             store(%O, ..)
 //           }
 //
 // How many parts is a function of the shape and the target, never of threads,
-// and they are joined in their order: the same result each time. Each task has
-// a tile of workspace. Any pass without scans can be split: the factors that
-// correct its accumulators join two of them (docs/ir.md, `pass`).
+// and they are joined in one order: the same result each time. On a GPU a row's
+// parts lie beside each other, a task has one row; where rows are many it has
+// several, and joins parts one by one. Each task has a tile of workspace. Any
+// pass without scans can be split: the factors that correct its accumulators
+// join two of them (docs/ir.md, `pass`).
 //
 // Where memory tells how many keys a task has, as in a batch of sequences of
 // several lengths, a part has as many as the other parts of its task, but not
