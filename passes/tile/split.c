@@ -97,10 +97,9 @@ static Dim parts_for(DimTab *d, int64_t n, Dim have) {
 // A multiprocessor can ask for more than its share of what memory gives, and a
 // task in front of others costs: as few parts as give each its tasks. Where
 // there is one for each, but not for several, the last wave would be nearly as
-// long as the one before it: more, shorter ones. Where memory tells how many
-// keys a task has, so many are wanted of each. wave: tasks that run at a time.
-static Dim gpu_parts(DimTab *d, int64_t wave, Dim have, bool told) {
-  if (told) return parts_for(d, COST_SPLIT_TOLD_WAVES * wave, have);
+// long as the one before it: more, shorter ones. wave: tasks that run at a
+// time.
+static Dim gpu_parts(DimTab *d, int64_t wave, Dim have) {
   Dim one = dim_const(d, 1), many = parts_for(d, COST_SPLIT_WAVES * wave, have);
   Dim full =
       dim_bin(d, DIM_MIN,
@@ -109,6 +108,18 @@ static Dim gpu_parts(DimTab *d, int64_t wave, Dim have, bool told) {
       dim_bin(d, DIM_MUL, full,
               dim_bin(d, DIM_MIN, many, dim_const(d, COST_SPLIT_WAVES - 1)));
   return dim_bin(d, DIM_MAX, parts_for(d, wave, have), tail);
+}
+
+// Where memory tells how many keys a task has, so many waves are wanted of each
+// sequence's, as some end early; of one sequence, which has no others, a wave.
+static Dim told_parts(const Func *f, const Op *pass, const TilePlan *p,
+                      int64_t wave, Dim have) {
+  DimTab *d = &f->mod->dims;
+  Dim waves = dim_const(d, COST_SPLIT_TOLD_WAVES);
+  int by = tile_plan_axis(f, pass, p);
+  if (by >= 0) waves = dim_bin(d, DIM_MIN, f->axes.at[by].extent, waves);
+  Dim n = dim_bin(d, DIM_MUL, waves, dim_const(d, wave));
+  return at_least_one(d, dim_bin(d, DIM_FLOORDIV, n, have));
 }
 
 // Elements of a row's longest vector of sums.
@@ -232,9 +243,11 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
   if (p->outer >> axis & 1) fewest = 1;  // each has a pass inside
   Dim have = at_least_one(d, tasks(f, p));
   Dim want =
-      gpu ? gpu_parts(d, wave_of(f, pass, tg), have, told)
-          : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
-  Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
+      told  ? told_parts(f, pass, p, p->places, have)
+      : gpu ? gpu_parts(d, p->places, have)
+            : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
+  Dim most = gpu ? dim_ceildiv(d, keys, fewest)
+                 : dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
   p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
   if (told && counts) count_parts(d, keys, p);
 }
@@ -494,13 +507,16 @@ void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
     several = ir_2(b, OP_LT, one, t->nparts);
     t->whole = is_whole(t, b);
   }
+  if (t->nparts) tell_parts(t, b, joined);
+  bool branch = several && t->gpu;
+  Builder in = branch ? tile_if(b, several) : *b;
   for (uint32_t i = 0; i < op->nres; i++) {
     Value args[MAX_AXES + 4] = {t->partial[i], acc[i]};
     uint32_t nargs = 2 + place(t, i, t->part, args + 2);
     if (several) args[nargs++] = several;
-    ir_op(b, OP_STORE, args, nargs, &masked, several != 0, NULL, 0, 0);
-    if (t->nparts && i == t->plan.beside) tell_parts(t, b, joined);
+    ir_op(&in, OP_STORE, args, nargs, &masked, several != 0, NULL, 0, 0);
   }
+  if (branch) ir_yield(&in, NULL, 0);
 }
 
 // ---------------------------------------------------------------- joining

@@ -116,6 +116,8 @@ void tile_mats_plan(const Func *f, const PassOpt *opt, TilePlan *p);
 void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
 void tile_split_params(Tiler *t);
 // Tiles of the tasks that join.
+// Builds where `yes` holds; to be ended by a yield.
+Builder tile_if(Builder *b, Value yes);
 void tile_split_joiners(Tiler *t);
 void tile_split_open(Tiler *t, Builder *b);
 void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi);
