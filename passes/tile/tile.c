@@ -168,10 +168,11 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   }
   IrAttr at = {.id = AT_MASKED, .i = 1};
   if (mask) args[n++] = mask;
-  // What a task stores nothing of it goes around.
-  Builder in = t->gpu && t->whole ? tile_if(b, t->whole) : *b;
+  // What tasks of some sequences store nothing of these go around.
+  bool branch = t->gpu && t->whole && t->plan.counted;
+  Builder in = branch ? tile_if(b, t->whole) : *b;
   ir_op(&in, OP_STORE, args, n, &at, mask != 0, NULL, 0, 0);
-  if (t->gpu && t->whole) ir_yield(&in, NULL, 0);
+  if (branch) ir_yield(&in, NULL, 0);
   return true;
 }
 
