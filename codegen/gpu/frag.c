@@ -415,7 +415,9 @@ static void over_warps(Gpu *n, RKind k, V *x, uint32_t count, Digit d,
   uint32_t size = bit || t == i32 || t == LLVMFloatTypeInContext(g->lc) ? 4 : 8;
   uint32_t threads = n->grp.threads / same.size, most = count;
   uint32_t gap = count > 1 ? GAP : 0;
-  while (threads * (most * size + gap) > n->scratch) most = (most + 1) / 2;
+  while (threads * (most * size + gap) > n->scratch && most > 1)
+    most = (most + 1) / 2;
+  assert(threads * (most * size + gap) <= n->scratch);
   uint32_t row = most * size + gap;
   V base = gpu_scratch(n, threads * row), me = number_of(n, same);
   V mine = gpu_add(n, base, gpu_mul(n, me, row));

@@ -110,11 +110,13 @@ struct GpuVendor {
   unsigned param_space;   // where parameters are loaded from
   GpuEmit *const *ops;    // its own ops; the others are common
   // Kernels: the function up to its first block, shared memory, threads, what
-  // stands before the body and before the return.
+  // stands before the body, before what reads or writes memory (NULL: nothing)
+  // and before the return.
   void (*declare)(Gpu *n, const char *symbol);
   V (*shared)(Gpu *n);
   void (*threads)(Gpu *n);
   void (*begin)(Gpu *n);
+  void (*memory)(Gpu *n);
   // What tensors must be for a launch that is `dense`; NULL: the same code.
   CgExpr (*dense)(Gpu *n);
   void (*end)(Gpu *n);

@@ -73,8 +73,9 @@ static void place_barriers(Gpu *n) {
   }
 }
 
-// Of a thread, for sums of several warps: an f64, or a column of a tile of 128.
-enum { JOIN_BYTES = 18 };
+// Of a thread, for sums of several warps: an f64, or a column of a tile of 128;
+// where a warp has whole rows, a piece of 8 columns and a gap.
+enum { JOIN_BYTES = 18, JOIN_PIECES = 48 };
 
 static uint32_t tile_bytes(const Type *t) {
   uint32_t elems = t->ext[0] * (t->slice ? 1 : t->ext[1]);
@@ -135,11 +136,20 @@ static uint32_t most(uint32_t a, uint32_t b) {
   return a > b ? a : b;
 }
 
+static uint32_t join_bytes(const Need *w, const Op *op, const Type *x,
+                           uint32_t threads) {
+  if (!joins_warps(w, op, x, threads)) return 0;
+  bool rows =
+      x->layout == LY_LIN && op->code != OP_VOTE && !ir_attr_i(op, AT_POS, 0);
+  bool whole = x->slice == SLICE_COL || !x->slice;
+  return (rows && whole ? JOIN_PIECES : JOIN_BYTES) * threads;
+}
+
 static void need_of(void *data, Op *op) {
   Need *w = data;
-  uint32_t threads = ir_group_threads(w->f, op), bytes = 0;
+  uint32_t threads = ir_group_threads(w->f, op);
   const Type *x = op->nargs ? ir_type(w->f, op->args[0]) : NULL;
-  if (joins_warps(w, op, x, threads)) bytes = JOIN_BYTES * threads;
+  uint32_t bytes = join_bytes(w, op, x, threads);
   bool scan = op->code == OP_FSCAN && !gpu_scans_in_quads(w->f, op, threads);
   if (scan) bytes = tile_bytes(x);
   if (op->code == OP_RELAYOUT) bytes = gpu_relayouts_bytes(w->f, op);
@@ -203,6 +213,33 @@ static void note_lean(Gpu *n) {
     gpu_string_attr(n, (unsigned)LLVMAttributeFunctionIndex, GPU_LEAN, "");
 }
 
+// Where a task is, numbers of the shape, and what is computed of these.
+static bool needs_no_memory(const Op *op) {
+  switch (op->code) {
+  case OP_CONST:
+  case OP_DIM:
+  case OP_GIVEN:
+  case OP_LAUNCH:
+  case OP_TASK:
+  case OP_NTASKS:
+  case OP_CTA:
+  case OP_NCTAS:
+  case OP_COORD:
+  case OP_SPLAT:
+  case OP_UNIFORM:
+  case OP_SALLOC:
+  case OP_MBAR: return true;
+  default: return !op->nregions && op_info(op->code)->flags & OPF_ELEM;
+  }
+}
+
+static void all_ops(Gpu *n) {
+  const Op *op = n->f->body->first;
+  for (; op && needs_no_memory(op); op = op->next) gpu_op(n, op);
+  if (n->vendor->memory) n->vendor->memory(n);
+  for (; op && op->code != OP_YIELD; op = op->next) gpu_op(n, op);
+}
+
 static void body(Gpu *n) {
   n->smem = n->vendor->shared(n);
   n->vendor->threads(n);
@@ -217,7 +254,7 @@ static void body(Gpu *n) {
   load_params(n);
   n->vendor->begin(n);
   if (n->dense) n->out->when = n->vendor->dense(n);
-  gpu_region(n, n->f->body);
+  all_ops(n);
 }
 
 static bool launch_of(Gpu *n) {

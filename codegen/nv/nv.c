@@ -93,17 +93,17 @@ static void init_barriers(Gpu *n) {
 
 // The runtime lets a phase start while the one before it ends: what needs no
 // memory is done by then. The next phase may do the same.
-static void wait_for_others(Gpu *n) {
-  if (!n->g->target->gpu.hopper) return;
-  gpu_call(n, "llvm.nvvm.griddepcontrol.launch.dependents", NULL, 0);
-  gpu_call(n, "llvm.nvvm.griddepcontrol.wait", NULL, 0);
-  n->out->waits = true;
-}
-
 static void begin(Gpu *n) {
   descriptor_base(n);
   init_barriers(n);
-  wait_for_others(n);
+  if (n->g->target->gpu.hopper)
+    gpu_call(n, "llvm.nvvm.griddepcontrol.launch.dependents", NULL, 0);
+}
+
+static void wait_for_others(Gpu *n) {
+  if (!n->g->target->gpu.hopper) return;
+  gpu_call(n, "llvm.nvvm.griddepcontrol.wait", NULL, 0);
+  n->out->waits = true;
 }
 
 static void find_store(void *data, Op *op) {
@@ -496,6 +496,7 @@ const GpuVendor nv_vendor = {
     .shared = shared_base,
     .threads = threads,
     .begin = begin,
+    .memory = wait_for_others,
     .end = end,
     .cta = cta,
     .ctas = ctas,

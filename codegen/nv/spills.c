@@ -111,6 +111,16 @@ static void find_rare(const Func *f, Arena *a, TextLoops *all) {
   }
 }
 
+// A task goes through what is outside of its loops over keys once, if these are
+// in no other loop.
+static bool is_once(const TextLoops *all) {
+  for (uint32_t i = 0; i < all->n; i++)
+    for (const Region *r = all->at[i].op->parent; r && r->parent;
+         r = r->parent->parent)
+      if (r->parent->code == OP_FOR) return false;
+  return all->n > 0;
+}
+
 // ---------------------------------------------------------------- machine code
 // An instruction of sm_80 and sm_90 has 16 bytes: 12 bits of operation, 4 of
 // predicate, and a branch's distance from its end in 4 bytes at bit 16, the
@@ -358,7 +368,7 @@ uint32_t cg_rare_spills(Ctx *cx, const CgKernelRecord *k, CgBytes cubin) {
   Walk w = {.a = c.a, .all = &text};
   collect(&w, k->func->body);
   find_rare(k->func, c.a, &text);
-  bool any = false;
+  bool any = is_once(&text);
   for (uint32_t i = 0; i < text.n; i++) any |= text.at[i].rare;
   if (!any || !k->spill_bytes || !find_code(cubin, k->symbol, &c) ||
       !make_blocks(&c))

@@ -340,8 +340,8 @@ static void root_reduce(Place *p, const Op *op) {
   Role r = lower_home(p, t);
   const Op *def = ir_def(p->f, op->args[0]);
   // Columns are all in one warp; where there are many warps each would do all
-  // of a long slice.
-  if (t->n == 1 && def && !lower_rooted(p, def) &&
+  // of a long slice. Rows of a tile that is not multiplied stay where they are.
+  if (t->n == 1 && def && !lower_rooted(p, def) && (int)t->axis[0] != p->tall &&
       (p->warps <= HW_GROUP_WARPS || p->wide[t->axis[0]][ROLE_COL] < p->rows))
     r = ROLE_COL;
   Value x = lower_eval(p, op->args[0], r);

@@ -70,6 +70,7 @@ typedef struct Place {
   Func *f;              // tile level
   Func *g;              // mach
   int lane;             // tiled grid axis, or -1
+  int tall;             // of the rows of tiles that are not multiplied, or -1
   int part;             // axis of which each group has a coordinate, or -1
   int spread;           // axis of keys of which groups score a part each, or -1
   uint32_t rows, cols;  // of a tile that all warps share; columns come in

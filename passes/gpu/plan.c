@@ -90,6 +90,36 @@ static void plan_map(Place *p) {
   ir_walk(p->f->body, note_loops, &m);
   p->map = m.all;
   p->straight = m.all && !m.loops;
+  p->tall = p->lane;
+}
+
+typedef struct Beside {
+  const Place *p;
+  int rows;  // the axis of rows of all tiles, -1: no tile yet
+  bool ok;
+} Beside;
+
+static void note_beside(void *data, Op *op) {
+  Beside *x = data;
+  View v;
+  x->ok &= op->code != OP_DOT && op->code != OP_SCAN && op->code != OP_TRINV;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *t = ir_type(x->p->f, op->res[i]);
+    if (t->kind != TK_ELEM || t->n < 2) continue;
+    x->ok &= lower_view(x->p, t, NULL, &v) && v.col >= 0 &&
+             (x->rows < 0 || x->rows == v.row);
+    x->rows = v.row;
+  }
+}
+
+// A task of one point may have several points of a parallel axis beside each
+// other, as those that join parts have: rows of its tiles.
+static void plan_beside(Place *p) {
+  Beside x = {.p = p, .rows = -1, .ok = p->lane < 0};
+  ir_walk(p->f->body, note_beside, &x);
+  if (!x.ok || x.rows < 0 || p->f->axes.at[x.rows].role != AX_PAR) return;
+  p->map = true;
+  p->tall = x.rows;
 }
 
 typedef struct Count {
@@ -149,7 +179,7 @@ static void note_size(Place *p, uint32_t axis, Dim size) {
   }
   // Products have whole groups' rows; tiles that were cut may be shorter.
   bool key = p->f->axes.at[axis].role == AX_KEY || (int)axis == p->lane;
-  if (p->map && (int)axis == p->lane) {
+  if (p->map && (int)axis == p->tall) {
     p->wide[axis][ROLE_ROW] = p->wide[axis][ROLE_COL] = even_rows(p, n);
     return;
   }
@@ -288,6 +318,8 @@ bool lower_rooted(const Place *p, const Op *op) {
   case OP_SKEW:
   case OP_TRINV: return true;
   case OP_LOAD:  // what is written too is read where it stands
+    // Parts beside each other are asked for before anything waits.
+    if (p->tall >= 0 && p->tall != p->lane) return true;
     for (uint32_t i = 0; i < p->f->params.n; i++)
       if (p->f->params.at[i].v == op->args[0])
         return p->f->params.at[i].role == PR_INOUT;
@@ -589,6 +621,7 @@ void lower_plan(Place *p) {
   p->warps = warps_for(p, tile);
   p->rows = p->warps * p->target->gpu.rows;
   plan_map(p);
+  plan_beside(p);
   plan_sizes(p);
   if (p->failed) return;
   ir_walk(p->f->body, note_part, p);

@@ -155,7 +155,9 @@ static void find_planned(void *data, Op *op) {
   if (op->code == OP_PLANNED) x->op = op;
 }
 
+// Nothing is asked of memory where nothing is planned: no row.
 static Value from_plan(const Planned *x, Builder *b, Value row, int column) {
+  row = ir_3(b, OP_SELECT, x->on, row, lower_int(b, -1));
   Value args[] = {x->p->memo[x->op->args[0]][0], row, lower_int(b, column)};
   return lower_op(b, OP_GLOAD, args, 3, type_scalar(DT_I32), NULL, 0);
 }

@@ -1,17 +1,24 @@
 // Heads in groups that share keys.
 #include "passes/support/groups.h"
 
-bool group_dim(const Func *f, Value v, Dim *out) {
+// Of quotients only divisors are kept from 0.
+static bool whole_dim(const Func *f, Value v, Dim *out) {
   DimTab *d = &f->mod->dims;
   const Op *op = ir_def(f, v);
   int64_t c;
   Dim x, y;
   if (ir_const_whole(f, v, &c)) *out = dim_const(d, c);
   else if (op && op->code == OP_DIM) *out = (Dim)ir_attr_i(op, AT_DIM, 0);
-  else if (op && op->code == OP_FLOORDIV && group_dim(f, op->args[0], &x) &&
+  else if (op && op->code == OP_FLOORDIV && whole_dim(f, op->args[0], &x) &&
            group_dim(f, op->args[1], &y))
     *out = dim_bin(d, DIM_FLOORDIV, x, y);
   else return false;
+  return true;
+}
+
+bool group_dim(const Func *f, Value v, Dim *out) {
+  DimTab *d = &f->mod->dims;
+  if (!whole_dim(f, v, out)) return false;
   *out = dim_bin(d, DIM_MAX, *out, dim_const(d, 1));
   return true;
 }

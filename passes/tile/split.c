@@ -8,14 +8,17 @@
 //             store(%m.part, ..) ..     if not
 //           }
 //           func @p.combine(..) grid(b:1, q:1, some:1) {
-//             for part in P { join by the `correct` region of the pass }
+//             for part in P, 32 at a time { join by the `correct` region of
+//                                           the pass }
 //             store(%O, ..)
 //           }
 //
 // How many parts is a function of the shape and the target, never of threads,
-// and they are joined in their order: the same result each time. Each task has
-// a tile of workspace. Any pass without scans can be split: the factors that
-// correct its accumulators join two of them (docs/ir.md, `pass`).
+// and they are joined in one order: the same result each time. On a GPU a row's
+// parts lie beside each other, a task has one row; where rows are many it has
+// several, and joins parts one by one. Each task has a tile of workspace. Any
+// pass without scans can be split: the factors that correct its accumulators
+// join two of them (docs/ir.md, `pass`).
 //
 // Where memory tells how many keys a task has, as in a batch of sequences of
 // several lengths, a part has as many as the other parts of its task, but not
@@ -94,10 +97,9 @@ static Dim parts_for(DimTab *d, int64_t n, Dim have) {
 // A multiprocessor can ask for more than its share of what memory gives, and a
 // task in front of others costs: as few parts as give each its tasks. Where
 // there is one for each, but not for several, the last wave would be nearly as
-// long as the one before it: more, shorter ones. Where memory tells how many
-// keys a task has, so many are wanted of each. wave: tasks that run at a time.
-static Dim gpu_parts(DimTab *d, int64_t wave, Dim have, bool told) {
-  if (told) return parts_for(d, COST_SPLIT_TOLD_WAVES * wave, have);
+// long as the one before it: more, shorter ones. wave: tasks that run at a
+// time.
+static Dim gpu_parts(DimTab *d, int64_t wave, Dim have) {
   Dim one = dim_const(d, 1), many = parts_for(d, COST_SPLIT_WAVES * wave, have);
   Dim full =
       dim_bin(d, DIM_MIN,
@@ -106,6 +108,18 @@ static Dim gpu_parts(DimTab *d, int64_t wave, Dim have, bool told) {
       dim_bin(d, DIM_MUL, full,
               dim_bin(d, DIM_MIN, many, dim_const(d, COST_SPLIT_WAVES - 1)));
   return dim_bin(d, DIM_MAX, parts_for(d, wave, have), tail);
+}
+
+// Where memory tells how many keys a task has, so many waves are wanted of each
+// sequence's, as some end early; of one sequence, which has no others, a wave.
+static Dim told_parts(const Func *f, const Op *pass, const TilePlan *p,
+                      int64_t wave, Dim have) {
+  DimTab *d = &f->mod->dims;
+  Dim waves = dim_const(d, COST_SPLIT_TOLD_WAVES);
+  int by = tile_plan_axis(f, pass, p);
+  if (by >= 0) waves = dim_bin(d, DIM_MIN, f->axes.at[by].extent, waves);
+  Dim n = dim_bin(d, DIM_MUL, waves, dim_const(d, wave));
+  return at_least_one(d, dim_bin(d, DIM_FLOORDIV, n, have));
 }
 
 // Elements of a row's longest vector of sums.
@@ -229,9 +243,11 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
   if (p->outer >> axis & 1) fewest = 1;  // each has a pass inside
   Dim have = at_least_one(d, tasks(f, p));
   Dim want =
-      gpu ? gpu_parts(d, wave_of(f, pass, tg), have, told)
-          : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
-  Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
+      told  ? told_parts(f, pass, p, p->places, have)
+      : gpu ? gpu_parts(d, p->places, have)
+            : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
+  Dim most = gpu ? dim_ceildiv(d, keys, fewest)
+                 : dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
   p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
   if (told && counts) count_parts(d, keys, p);
 }
@@ -390,7 +406,7 @@ void tile_split_open(Tiler *t, Builder *b) {
   t->part = ir_origin(b, a);
   t->part_axis = a;
   int64_t n;
-  if (!dim_is_const(d, t->plan.parts, &n)) {
+  if (t->plan.counted || !dim_is_const(d, t->plan.parts, &n)) {
     Value one = ir_const_i(b, DT_I64, 1);
     t->whole = ir_2(b, OP_EQ, ir_dim(b, t->plan.parts), one);
   }
@@ -474,28 +490,58 @@ void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi) {
   *hi = ir_2(b, OP_ADD, *lo, size);
 }
 
+// A sequence with one part has its results of that part's task. Others of its
+// tasks have no keys.
+static Value is_whole(Tiler *t, Builder *b) {
+  Value one = ir_2(b, OP_EQ, t->nparts, ir_const_i(b, DT_I64, 1));
+  Value first = ir_2(b, OP_EQ, t->part, ir_const_i(b, DT_I64, 0));
+  return ir_2(b, OP_AND, one, first);
+}
+
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
   IrAttr masked = {.id = AT_MASKED, .i = 1};
-  Value several = 0;
-  if (t->whole) {
-    Value parts = ir_dim(b, t->plan.parts);
-    several = ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1), parts);
+  Value joined = 0, one = ir_const_i(b, DT_I64, 1);
+  if (t->whole) joined = ir_2(b, OP_LT, one, ir_dim(b, t->plan.parts));
+  Value several = joined;
+  if (t->nparts) {
+    several = ir_2(b, OP_LT, one, t->nparts);
+    t->whole = is_whole(t, b);
   }
+  if (t->nparts) tell_parts(t, b, joined);
+  bool branch = t->gpu && t->nparts;
+  Builder in = branch ? tile_if(b, several) : *b;
   for (uint32_t i = 0; i < op->nres; i++) {
     Value args[MAX_AXES + 4] = {t->partial[i], acc[i]};
     uint32_t nargs = 2 + place(t, i, t->part, args + 2);
     if (several) args[nargs++] = several;
-    ir_op(b, OP_STORE, args, nargs, &masked, several != 0, NULL, 0, 0);
-    if (t->nparts && i == t->plan.beside) tell_parts(t, b, several);
+    ir_op(&in, OP_STORE, args, nargs, &masked, several != 0, NULL, 0, 0);
   }
+  if (branch) ir_yield(&in, NULL, 0);
 }
 
 // ---------------------------------------------------------------- joining
+static bool is_ragged(const DimTab *d, Dim x) {
+  const DimExpr *e = &d->exprs.at[x];
+  if (e->op == DIM_CONST) return false;
+  if (e->op == DIM_SYM) return d->syms.at[e->value].kind == DIM_RAGGED;
+  return is_ragged(d, e->a) || is_ragged(d, e->b);
+}
+
+// Packed rows have tasks for the longest sequence's, and those of groups with
+// columns of their own are many: a task has several.
+static bool has_rows(const Tiler *t) {
+  const TilePlan *p = &t->plan;
+  return p->part >= 0 || p->lane < 0 ||
+         is_ragged(&t->from->mod->dims, t->from->axes.at[p->lane].extent);
+}
+
 // A point for each task: vectors have lanes. A GPU's threads have pieces of
-// rows.
+// rows, or of a row's parts beside each other.
 void tile_split_joiners(Tiler *t) {
   int64_t rows = 1, n = row_elements(t->from, t->plan.split);
-  while (t->gpu && t->plan.lane >= 0 && 2 * rows * n <= COST_MAP_ELEMENTS)
+  t->beside = t->gpu && !has_rows(t);
+  while (t->gpu && !t->beside && t->plan.lane >= 0 &&
+         2 * rows * n <= COST_MAP_ELEMENTS)
     rows *= 2;
   t->plan.tile_q = rows;
   if (rows == 1) t->plan.lane = -1;
@@ -505,8 +551,27 @@ typedef struct Join {
   Tiler *t;
   const Op *op;
   const Region *correct;
-  Value parts;  // how many
+  Value parts;       // how many
+  int64_t together;  // so many beside each other
+  uint32_t axis;     // along this, where there are several
+  uint32_t turns;    // so many of these at a time
 } Join;
+
+// A GPU's loads wait for each other unless several parts are asked for at once:
+// as many as a row has, or as its threads have registers for.
+static void plan_join(Join *j) {
+  Tiler *t = j->t;
+  DimTab *d = &t->to->mod->dims;
+  int64_t n = row_elements(t->from, t->plan.split), lo, most;
+  dim_bounds(d, t->plan.parts, &lo, &most);
+  j->together = 1;
+  j->turns = t->gpu && !t->beside ? COST_JOIN_TOGETHER : 1;
+  while (t->beside && j->together < most &&
+         2 * j->together * n <= COST_JOIN_ELEMENTS)
+    j->together *= 2;
+  if (j->together > 1)
+    j->axis = ir_axis(t->to, "parts", AX_PAR, dim_const(d, j->together));
+}
 
 // Clones what v needs of the `correct` region.
 static Value need(Join *j, Builder *b, Value v, ValueMap *m) {
@@ -529,61 +594,73 @@ static Value moved(Join *j, Builder *b, uint32_t i, Value acc, ValueMap *m) {
   return tile_scaled(b, acc, need(j, b, factor, m));
 }
 
-// new = kind(old * factor(old, new), part * factor(part, new)), one by one.
+// new = kind(old * factor(old, new), part * factor(part, new) of all parts),
+// one by one.
 static void join(Join *j, Builder *b, const Value *old, const Value *part,
                  const ValueMap *m, Value *out) {
   ValueMap mo = tile_map_copy(j->t, m), mp = tile_map_copy(j->t, m);
   const IrAttr *kinds = ir_attr(j->op, AT_KINDS);
   uint32_t n = j->op->nres;
   for (uint32_t i = 0; i < n; i++) {
+    RKind kind = (RKind)kinds->list[i];
     vmap_put(&mo, j->correct->params.at[i], old[i]);
     vmap_put(&mp, j->correct->params.at[i], part[i]);
     Value x = moved(j, b, i, old[i], &mo), y = moved(j, b, i, part[i], &mp);
-    out[i] = tile_combine(b, (RKind)kinds->list[i], x, y);
+    if (j->together > 1) y = ir_reduce(b, kind, y, &j->axis, 1);
+    out[i] = tile_combine(b, kind, x, y);
     vmap_put(&mo, j->correct->params.at[n + i], out[i]);
     vmap_put(&mp, j->correct->params.at[n + i], out[i]);
   }
 }
 
-// Accumulators of part p; of one behind the last, those of no keys.
-static void load_part(const Join *j, Builder *b, Value p, const Value *none,
-                      Value *part) {
-  Tiler *t = j->t;
-  Value there = none ? ir_2(b, OP_LT, p, j->parts) : 0;
-  if (none)
-    p = ir_2(b, OP_MIN, p, ir_2(b, OP_SUB, j->parts, ir_const_i(b, DT_I64, 1)));
+// Accumulators of part p + turn, or of those beside each other from there on.
+// Behind the last one nothing is read: there are those of no keys.
+static void load_parts(const Join *j, Builder *b, Value p, uint32_t turn,
+                       const Value *none, Value *part) {
+  Value there = 0;
+  if (turn) p = ir_2(b, OP_ADD, p, ir_const_i(b, DT_I64, turn));
+  if (j->together > 1) {
+    Dim n = dim_const(&j->t->to->mod->dims, j->together);
+    p = ir_2(b, OP_ADD, p, ir_iota(b, j->axis, n));
+  }
+  if (turn || j->together > 1) {
+    there = ir_2(b, OP_LT, p, j->parts);
+    p = ir_3(b, OP_SELECT, there, p, ir_const_i(b, DT_I64, -1));
+  }
   for (uint32_t i = 0; i < j->op->nres; i++) {
     Value at[MAX_AXES + 2];
-    uint32_t k = place(t, i, p, at);
-    part[i] = ir_load(b, t->partial[i], at, k);
-    if (t->plan.lane < 0)
+    uint32_t k = place(j->t, i, p, at);
+    part[i] = ir_load(b, j->t->partial[i], at, k);
+    if (there) part[i] = ir_3(b, OP_SELECT, there, part[i], none[i]);
+    else if (j->t->plan.lane < 0)
       ir_set_attr(b->fn, ir_def(b->fn, part[i]), attr_i(AT_INBOUNDS, 1));
-    if (none) part[i] = ir_3(b, OP_SELECT, there, part[i], none[i]);
   }
 }
 
-// How many parts there are to join.
+// How many parts there are to join, if there are several.
 static Value parts_to_join(Tiler *t, Builder *b) {
   if (!t->plan.counted) return ir_dim(b, t->plan.parts);
   Value at[MAX_AXES + 1];
   Value row = t->plan.lane >= 0 ? t->origin[t->plan.lane] : 0;
   uint32_t k = count_place(t, ir_const_i(b, DT_I64, 0), row, at);
-  Value n = ir_load(b, t->counts, at, k);
-  return ir_cast(b, DT_I64, n);
+  Value n = ir_cast(b, DT_I64, ir_load(b, t->counts, at, k));
+  // The one part of a sequence has stored the results.
+  t->whole = ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1), n);
+  return ir_3(b, OP_SELECT, t->whole, n, ir_const_i(b, DT_I64, 0));
 }
 
-// A GPU's loads wait for each other unless several parts are asked for at once.
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc) {
   Join j = {.t = t, .op = op, .correct = op->regions[2]};
-  uint32_t n = op->nres, turns = t->gpu ? COST_JOIN_TOGETHER : 1;
-  Value *args = NEWN(m->arena, Value, 3 * n + 3), *old = args + n + 3;
-  Value *part = NEWN(m->arena, Value, n * turns + 1);
+  plan_join(&j);
+  uint32_t n = op->nres;
+  Value *args = NEWN(m->arena, Value, 2 * n + 3), *old = args + n + 3;
+  Value *part = NEWN(m->arena, Value, n * j.turns + 1);
   Value *none = NEWN(m->arena, Value, n + 1);
   Type *types = NEWN(m->arena, Type, n + 1);
   args[0] = ir_const_i(b, DT_I64, 0);
   args[1] = j.parts = parts_to_join(t, b);
-  args[2] = ir_const_i(b, DT_I64, turns);
+  args[2] = ir_const_i(b, DT_I64, j.together * j.turns);
   for (uint32_t i = 0; i < n; i++) {
     types[i] = *ir_type(b->fn, acc[i]);
     args[i + 3] = none[i] = acc[i];
@@ -594,11 +671,9 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   Value p = ir_region_param(r, type_scalar(DT_I64), "part");
   for (uint32_t i = 0; i < n; i++)
     old[i] = ir_region_param(r, types[i], ir_info(t->from, op->res[i])->hint);
-  for (uint32_t u = 0; u < turns; u++) {
-    Value at = u ? ir_2(&in, OP_ADD, p, ir_const_i(&in, DT_I64, u)) : p;
-    load_part(&j, &in, at, u ? none : NULL, part + u * n);
-  }
-  for (uint32_t u = 0; u < turns; u++) {
+  for (uint32_t u = 0; u < j.turns; u++)
+    load_parts(&j, &in, p, u, none, part + u * n);
+  for (uint32_t u = 0; u < j.turns; u++) {
     join(&j, &in, old, part + u * n, m, acc);
     memcpy(old, acc, n * sizeof *old);
   }

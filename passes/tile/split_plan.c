@@ -108,6 +108,9 @@ Value tile_plan_parts(const Tiler *t, Builder *b, Value otherwise) {
   IrAttr at[] = {attr_axes(t->to->mod->arena, AT_AXES, axes, 2),
                  attr_i(AT_DIM, t->plan.planned)};
   Value row = ir_2(b, OP_ADD, t->coord[t->plan.by], ir_const_i(b, DT_I64, 1));
+  Value on = ir_dim(b, t->plan.planned);
+  on = ir_2(b, OP_LT, ir_const_i(b, DT_I64, 0), on);
+  row = ir_3(b, OP_SELECT, on, row, ir_const_i(b, DT_I64, -1));
   Value place[] = {row, ir_const_i(b, DT_I64, PARTS)};
   Value told = ir_cast(b, DT_I64, ir_load(b, t->planned, place, 2));
   Value args[] = {t->planned, told, otherwise};

@@ -98,6 +98,14 @@ bool tile_demand(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   return true;
 }
 
+Builder tile_if(Builder *b, Value yes) {
+  Op *br = ir_op(b, OP_IF, &yes, 1, NULL, 0, NULL, 0, 2);
+  Builder in = {.fn = b->fn, .region = br->regions[1], .span = b->span};
+  ir_yield(&in, NULL, 0);
+  in.region = br->regions[0];
+  return in;
+}
+
 // A whole tile of rows is stored without a mask: TMA does that.
 static void store_rows(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   Value *args = NEWN(m->arena, Value, op->nargs + 1);
@@ -160,7 +168,11 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   }
   IrAttr at = {.id = AT_MASKED, .i = 1};
   if (mask) args[n++] = mask;
-  ir_op(b, OP_STORE, args, n, &at, mask != 0, NULL, 0, 0);
+  // What tasks of some sequences store nothing of these go around.
+  bool branch = t->gpu && t->whole && t->plan.counted;
+  Builder in = branch ? tile_if(b, t->whole) : *b;
+  ir_op(&in, OP_STORE, args, n, &at, mask != 0, NULL, 0, 0);
+  if (branch) ir_yield(&in, NULL, 0);
   return true;
 }
 

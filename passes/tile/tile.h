@@ -70,7 +70,9 @@ typedef struct Tiler {
   TileShare share;
   Value part;  // SHARE_PART: this task's
   uint32_t part_axis;
-  Value whole;     // SHARE_PART: bool, there is one part; 0: never
+  Value whole;     // bool, SHARE_PART: there is one part; SHARE_COMBINE: there
+                   // are several; 0: never, always
+  bool beside;     // SHARE_COMBINE: a row's parts lie beside each other
   Value nparts;    // of this task's keys, or 0
   Value counts;    // workspace: as many for each row, if `counted`
   Value planned;   // workspace: the plan of the parts, or 0
@@ -114,6 +116,8 @@ void tile_mats_plan(const Func *f, const PassOpt *opt, TilePlan *p);
 void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
 void tile_split_params(Tiler *t);
 // Tiles of the tasks that join.
+// Builds where `yes` holds; to be ended by a yield.
+Builder tile_if(Builder *b, Value yes);
 void tile_split_joiners(Tiler *t);
 void tile_split_open(Tiler *t, Builder *b);
 void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi);

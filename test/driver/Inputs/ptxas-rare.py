@@ -1,5 +1,6 @@
 # Stands in for ptxas: kernels of keys spill 8 bytes, stored and loaded in loop RARE_LOOP of three
-# with products, the first of which has a way out and back in behind all of them.
+# with products, the first of which has a way out and back in behind all of them; with -1 a kernel
+# of pages spills in front of them.
 import os
 import re
 import struct
@@ -22,6 +23,8 @@ def bra(at, to, pred):
 
 def code(loops, spilling):
     out, heads = [insn(NOP)], []
+    if spilling < 0:
+        out += [insn(STL, high=WORD << 9), insn(LDL, high=WORD << 9)]
     for i in range(loops):
         heads.append(len(out))
         out += [insn(HGMMA), insn(NOP)]
@@ -49,7 +52,8 @@ def elf(name, text):
 ptx = open(sys.argv[-1]).read()
 names = re.findall(r"\.entry (\w+)", ptx)
 loops, spilling = (int(os.environ[x]) for x in ("LOOPS", "RARE_LOOP"))
-spills = [n.endswith("_keys") and "n48k16" in ptx for n in names]
+spills = [n.endswith("_keys") and "n48k16" in ptx or
+          spilling < 0 and "setmaxnreg" in ptx for n in names]
 with open(sys.argv[sys.argv.index("-o") + 1], "wb") as f:
     f.write(elf(names[0], code(loops, spilling)) if any(spills) else b"code")
 for name, spill in zip(names, spills):
