@@ -532,14 +532,26 @@ static void reduce_slice(Gpu *n, const Op *op) {
   n->g->val[op->res[0]] = v;
 }
 
+// A chunk's gradients, of which more lives than a thread has registers: all is
+// made element by element.
+static bool is_lean_chunk(const Func *f) {
+  int64_t n;
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role == AX_STEP &&
+        dim_is_const(&f->mod->dims, f->axes.at[i].extent, &n))
+      return ir_attr_i(ir_launch(f), AT_LEANER, 0);
+  return false;
+}
+
 // The product whose elements a sum takes, where nothing else does: they need
 // not be rounded on the way. NULL: none. Steps keep what they multiply no
 // longer than they must.
 static const Op *summed(Gpu *n, const Op *op) {
   Value v = op->args[0];
   const Op *mul = ir_def(n->f, v);
-  bool ok = mul && mul->code == OP_MUL && !n->multiplies &&
-            !ir_has_steps(n->f) && ir_attr_i(op, AT_KIND, 0) == RK_SUM &&
+  bool free = !n->multiplies && !ir_has_steps(n->f);
+  bool ok = mul && mul->code == OP_MUL && (free || is_lean_chunk(n->f)) &&
+            ir_attr_i(op, AT_KIND, 0) == RK_SUM &&
             ir_type(n->f, v)->dtype == DT_F32 && ir_count_uses(n->f, v) == 1;
   return ok ? mul : NULL;
 }
