@@ -9,6 +9,7 @@ typedef enum ValueKind {
   INT,
   PARAM,
   WORD,
+  SWITCH,
 } ValueKind;
 
 typedef struct Row {
@@ -68,7 +69,8 @@ static bool matches(const Decl *d, const Expr *e, const Row *r) {
   switch (r->kind) {
   case NONE: return false;
   case STRING: return e->kind == EX_STRING;
-  case NAME: return is_word(e, r->words);
+  case NAME:
+  case SWITCH: return is_word(e, r->words);
   case TYPE:
     return e->kind == EX_NAME &&
            dtype_by_name(e->name, (uint32_t)strlen(e->name), &t) &&
@@ -87,10 +89,13 @@ static const char *describe(Check *c, const Row *r) {
                                      "a float type",
                                      "a positive integer or auto",
                                      "the name of a parameter",
-                                     "a word or a positive integer"};
+                                     "a word or a positive integer",
+                                     "no argument or a word"};
   if (!*r->words) return text[r->kind];
   return arena_printf(&c->cx->session, "%sone of:%s",
-                      r->kind == WORD ? "a positive integer or " : "",
+                      r->kind == WORD     ? "a positive integer or "
+                      : r->kind == SWITCH ? "no argument or "
+                                          : "",
                       r->words);
 }
 
@@ -106,10 +111,10 @@ void ck_attrs(Check *c, Decl *d) {
       guess(c, g, name, attributes, n, a->name);
       continue;
     }
-    bool ok = r->kind == NONE
-                  ? a->args.n == 0
-                  : a->args.n == 1 && a->args.at[0].kind == ARG_POS &&
-                        matches(d, a->args.at[0].value, r);
+    bool none = r->kind == NONE || (r->kind == SWITCH && !a->args.n);
+    bool ok = none ? a->args.n == 0
+                   : a->args.n == 1 && a->args.at[0].kind == ARG_POS &&
+                         matches(d, a->args.at[0].value, r);
     if (!ok) diag_add(c->cx, DIAG_attr_arg, a->span, a->name, describe(c, r));
   }
 }

@@ -97,6 +97,7 @@ typedef struct Type {
   LayoutId layout;          // FRAG, SMEM
   FragSlice slice;          // FRAG
   bool partial;             // FRAG: a reduction's parts, not yet combined
+  bool quads;               // TENSOR: rows lie by 16, in fours of a thread
 } Type;
 
 bool type_eq(const Type *a, const Type *b);

@@ -437,7 +437,7 @@ void amd_gload(Gpu *n, const Op *op) {
 void amd_gstore(Gpu *n, const Op *op) {
   Access a;
   bool masked = ir_attr_i(op, AT_MASKED, 0);
-  if (!n->dense || !form(n, op, &a)) {
+  if (ir_attr_i(op, AT_ADD, 0) || !n->dense || !form(n, op, &a)) {
     generally(n, op, 2, gpu_gstore);
     return;
   }

@@ -73,14 +73,27 @@ static bool flip_pairs(Gpu *n, const Op *op, Frag *r) {
   return true;
 }
 
+// Does each word have one condition, as where rows are selected?
+static bool agree(const Frag *c, const Frag *r) {
+  if (c->per != 1) return false;
+  for (uint32_t i = 0; i < r->n; i++)
+    for (uint32_t k = 1; k < r->per; k++)
+      if (c->w[i * r->per + k] != c->w[i * r->per]) return false;
+  return true;
+}
+
 // Words where all elements have one condition.
 static bool select_words(Gpu *n, const Op *op, Frag *r) {
-  const Op *one = op->code == OP_SELECT ? ir_def(n->f, op->args[0]) : NULL;
-  if (!one || one->code != OP_SPLAT || r->per < 2) return false;
-  V c = n->g->val[one->args[0]];
+  if (op->code != OP_SELECT || r->per < 2) return false;
+  const Op *one = ir_def(n->f, op->args[0]);
+  bool all = one && one->code == OP_SPLAT;
+  if (!all && gpu_arg_type(n, op, 0)->kind != TK_FRAG) return false;
+  const Frag *c = all ? NULL : gpu_frag(n, op->args[0]);
+  if (c && !agree(c, r)) return false;
   const Frag *x = gpu_frag(n, op->args[1]), *y = gpu_frag(n, op->args[2]);
   for (uint32_t i = 0; i < r->n; i++)
-    r->w[i] = e_sel(n->g, c, x->w[i], y->w[i]);
+    r->w[i] = e_sel(n->g, c ? c->w[i * r->per] : n->g->val[one->args[0]],
+                    x->w[i], y->w[i]);
   return true;
 }
 

@@ -107,8 +107,11 @@ struct GpuVendor {
   void (*init)(void);     // makes LLVM know the target
   const char *pipeline;   // LLVM's passes
   void (*module)(Cg *g);  // flags of the module; NULL: none
-  unsigned param_space;   // where parameters are loaded from
-  GpuEmit *const *ops;    // its own ops; the others are common
+  // LLVM's features that the module needs; NULL: those of the target. May be
+  // NULL.
+  const char *(*features)(const Module *m);
+  unsigned param_space;  // where parameters are loaded from
+  GpuEmit *const *ops;   // its own ops; the others are common
   // Kernels: the function up to its first block, shared memory, threads, what
   // stands before the body, before what reads or writes memory (NULL: nothing)
   // and before the return.
@@ -160,6 +163,9 @@ struct GpuVendor {
   // Memory: the integer at an address where ok, else 0; a byte as 16 bits.
   V (*load)(Gpu *n, V address, V ok, uint32_t bytes);
   void (*store)(Gpu *n, V address, V ok, V x, uint32_t bytes);
+  // Adds `count` f32 to those at an address, a multiple of their size, in any
+  // order with other threads: 1, 2 or 4; ok: NULL, always. Or NULL.
+  void (*add)(Gpu *n, V address, V ok, const V *x, uint32_t count);
   // Four words at a multiple of 16; or NULL.
   void (*load4)(Gpu *n, V address, V ok, V out[4]);
   void (*copy)(Gpu *n, const Chunk *c);

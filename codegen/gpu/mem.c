@@ -16,6 +16,7 @@ typedef struct Access {
   uint32_t lo, rank;  // indices are operands lo .. lo + rank - 1
   Value tensor;
   bool inbounds;
+  bool rows;          // of `quads`, as if rows were: see fills_blocks
   V base;             // address of element 0, i64
   V *shape, *stride;  // i32; bytes, i64
   Part **part;        // per index: one, or one per register of its slice
@@ -28,18 +29,54 @@ static bool is_within(const Gpu *n, const Access *a, uint32_t axis) {
   const Op *coord = ir_def(n->f, v);
   const Type *t = ir_type(n->f, v);
   int64_t size;
-  return n->leanest && coord && coord->code == OP_COORD &&
+  bool asked = n->leanest || ir_type(n->f, a->tensor)->quads;
+  return asked && coord && coord->code == OP_COORD &&
          dim_is_const(&n->f->mod->dims, ir_type(n->f, a->tensor)->size[axis],
                       &size) &&
          t->ext[0] <= size;
+}
+
+static V bits_at(Gpu *n, V x, uint32_t from, int64_t mask, int64_t times) {
+  V b = e_and(n->g, e_shr(n->g, x, from), gpu_i32(n, mask));
+  return gpu_mul(n, b, times);
+}
+
+// Workspace in `quads`: of each 16 rows, 8 columns after 8, a thread of an
+// `acc` tile after the other has its two columns of two rows. Elements in front
+// of those of that row or column.
+static V quad_offset(Gpu *n, const Access *a, bool row, V index) {
+  enum { BLOCK = 16, STRIP = 8, QUAD = 4, PAIR_OF = 2 };
+  Cg *g = n->g;
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
+  const Type *t = ir_type(n->f, a->tensor);
+  int64_t cols = 0;
+  dim_is_const(&n->f->mod->dims, t->size[t->n - 1], &cols);
+  if (!row) {
+    V pair = bits_at(n, index, 1, 3, QUAD), one = bits_at(n, index, 0, 1, 1);
+    V far = gpu_mul(n, e_shr(g, index, 3), BLOCK * STRIP);
+    V in = gpu_add(n, pair, one);
+    return LLVMBuildSExt(g->b, gpu_add(n, far, in), i64, "");
+  }
+  V low = bits_at(n, index, 0, 7, STRIP * PAIR_OF);
+  V high = bits_at(n, index, 3, 1, PAIR_OF), in = gpu_add(n, low, high);
+  V far = LLVMBuildSExt(g->b, e_shr(g, index, 4), i64, "");
+  far = gpu_mul(n, far, BLOCK * cols);
+  in = LLVMBuildSExt(g->b, in, i64, "");
+  return gpu_add(n, far, in);
 }
 
 static Part part_of(Gpu *n, const Access *a, uint32_t axis, V index) {
   Cg *g = n->g;
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
   Part p = {0};
-  V wide = LLVMBuildSExt(g->b, index, i64, "");
-  p.off = LLVMBuildMul(g->b, wide, a->stride[axis], "");
+  const Type *t = ir_type(n->f, a->tensor);
+  if (t->quads && !a->rows && axis + 2 >= t->n) {
+    V at = quad_offset(n, a, axis + 2 == t->n, index);
+    p.off = gpu_mul(n, at, (int64_t)dtype_size(t->dtype));
+  } else {
+    V wide = LLVMBuildSExt(g->b, index, i64, "");
+    p.off = LLVMBuildMul(g->b, wide, a->stride[axis], "");
+  }
   // One unsigned comparison: a negative index is large.
   if (!a->inbounds && !is_within(n, a, axis))
     p.ok = e_icmp(g, LLVMIntULT, index, a->shape[axis]);
@@ -110,11 +147,51 @@ static V extent(Gpu *n, const Access *a, uint32_t axis) {
                         gpu_i32t(n), "");
 }
 
+// Is v a multiple of k, but for a tile's own coordinates?
+static bool is_multiple(const Gpu *n, Value v, int64_t k) {
+  const Op *op = ir_def(n->f, v);
+  double x;
+  if (ir_const_value(n->f, v, &x)) return fmod(x, (double)k) == 0;
+  if (!op) {  // a loop's coordinate
+    const Region *r = ir_info(n->f, v)->region;
+    const Op *loop = r ? r->parent : NULL;
+    return loop && loop->code == OP_FOR && r->params.at[0] == v &&
+           is_multiple(n, loop->args[0], k) && is_multiple(n, loop->args[2], k);
+  }
+  if (op->code == OP_COORD) return true;
+  if (op->code == OP_SPLAT || op->code == OP_UNIFORM)
+    return is_multiple(n, op->args[0], k);
+  bool all = op->code == OP_ADD || op->code == OP_SUB || op->code == OP_MAX ||
+             op->code == OP_MIN;
+  if (!all && op->code != OP_MUL) return false;
+  bool a = is_multiple(n, op->args[0], k), b = is_multiple(n, op->args[1], k);
+  return all ? a && b : a || b;
+}
+
+// One number for all of whole blocks of `quads`: in which order is all the
+// same.
+static bool fills_blocks(const Gpu *n, const Op *op, const Type *t) {
+  enum { BLOCK = 16 };
+  const Op *x = op->code == OP_GSTORE ? ir_def(n->f, op->args[1]) : NULL;
+  if (!t->quads || !x || x->code != OP_CONST || ir_attr_i(op, AT_ADD, 0) ||
+      ir_attr_i(op, AT_MASKED, 0))
+    return false;
+  const Type *v = ir_type(n->f, op->args[1]);
+  Value row = op->args[t->n], col = op->args[1 + t->n];
+  int64_t cols;
+  return v->kind == TK_FRAG && v->ext[0] % BLOCK == 0 &&
+         ir_type(n->f, row)->slice == SLICE_ROW && is_multiple(n, row, BLOCK) &&
+         is_multiple(n, col, v->ext[1]) &&
+         dim_is_const(&n->f->mod->dims, t->size[t->n - 1], &cols) &&
+         cols == v->ext[1];
+}
+
 static Access access(Gpu *n, const Op *op, uint32_t lo) {
   Arena *ar = &n->g->cx->scratch;
   Access a = {.op = op, .lo = lo, .tensor = op->args[0]};
   const Type *t = ir_type(n->f, a.tensor);
   a.rank = t->n;
+  a.rows = fills_blocks(n, op, t);
   a.inbounds = ir_attr_i(op, AT_INBOUNDS, 0);
   a.base = gpu_tensor(n, a.tensor, 0);
   a.shape = NEWN(ar, V, a.rank + 1);
@@ -357,6 +434,7 @@ static bool has_pieces(DType t) {
 static int piece_axis(const Gpu *n, const Access *a, const Type *t,
                       uint32_t regs) {
   int at = -1;
+  if (ir_type(n->f, a->tensor)->quads && !a->rows) return -1;
   if (t->layout != LY_LIN || t->slice == SLICE_ROW || t->partial ||
       regs % PIECE || !has_pieces(t->dtype))
     return -1;
@@ -783,9 +861,61 @@ static Kept kept_by(Gpu *n, const Op *op, const Frag *x) {
   Kept k = {.mine = x ? gpu_owner(n, &x->map) : n->grp.first};
   if (!ir_attr_i(op, AT_MASKED, 0)) return k;
   Value mask = op->args[op->nargs - 1];
-  if (x) k.by = gpu_frag(n, mask);
+  if (ir_type(n->f, mask)->kind == TK_FRAG) k.by = gpu_frag(n, mask);
   else k.all = n->g->val[mask];
   return k;
+}
+
+// How many registers of a tile, from each multiple of so many on, lie side by
+// side in workspace, at a multiple of their size.
+static uint32_t beside_each_other(const Gpu *n, const Access *a, const Type *t,
+                                  const Kept *k) {
+  const Type *to = ir_type(n->f, a->tensor);
+  if (!n->gpu.hopper || t->kind != TK_FRAG || t->layout != LY_ACC || t->slice ||
+      !gpu_is_shared(n, a->tensor) || k->by || a->rank < 2)
+    return 1;
+  const Value *at = a->op->args + a->lo + a->rank - 2;
+  const Type *row = ir_type(n->f, at[0]), *col = ir_type(n->f, at[1]);
+  int64_t cols;
+  if (col->kind != TK_FRAG || col->slice != SLICE_COL || !is_run(n, at[1]) ||
+      !is_multiple(n, at[1], PIECE) ||
+      !dim_is_const(&n->f->mod->dims, to->size[a->rank - 1], &cols) ||
+      cols % PIECE)
+    return 1;
+  bool quads = to->quads && row->kind == TK_FRAG && row->slice == SLICE_ROW &&
+               is_run(n, at[0]) && is_multiple(n, at[0], 2 * PIECE);
+  return quads ? 2 * PAIR : PAIR;
+}
+
+// Is it known by the same comparisons that registers i and 0 are in range?
+static bool same_range(Gpu *n, const Access *a, const FragMap *m, uint32_t i) {
+  for (uint32_t k = 0; k < a->rank; k++) {
+    V x = a->part[k][m ? reg_of(n, a, k, m, i) : 0].ok;
+    if (x != a->part[k][m ? reg_of(n, a, k, m, 0) : 0].ok) return false;
+  }
+  return true;
+}
+
+// One branch where all are added or none.
+static void add_up(Gpu *n, const Access *a, const Frag *x, const Kept *k) {
+  const Type *t = gpu_arg_type(n, a->op, 1);
+  uint32_t count = x ? x->map.regs : 1;
+  uint32_t width = beside_each_other(n, a, t, k);
+  Part *p = NEWN(&n->g->cx->scratch, Part, count);
+  bool same = !k->by;
+  for (uint32_t i = 0; i < count; i += width) {
+    p[i] = place(n, a, x ? &x->map : NULL, i);
+    p[i].ok = kept(n, k, i, p[i].ok);
+    same &= same_range(n, a, x ? &x->map : NULL, i);
+  }
+  LLVMBasicBlockRef end = same ? gpu_if(n, p[0].ok) : NULL;
+  for (uint32_t i = 0; i < count; i += width) {
+    V v[2 * PAIR];
+    for (uint32_t j = 0; j < width; j++)
+      v[j] = x ? gpu_elem(n, x, i + j) : gpu_arg(n, a->op, 1);
+    n->vendor->add(n, p[i].off, same ? NULL : p[i].ok, v, width);
+  }
+  if (same) gpu_end(n, end);
 }
 
 void gpu_gstore(Gpu *n, const Op *op) {
@@ -793,6 +923,10 @@ void gpu_gstore(Gpu *n, const Op *op) {
   const Type *t = gpu_arg_type(n, op, 1);
   const Frag *x = t->kind == TK_FRAG ? gpu_frag(n, op->args[1]) : NULL;
   Kept k = kept_by(n, op, x);
+  if (ir_attr_i(op, AT_ADD, 0)) {
+    add_up(n, &a, x, &k);
+    return;
+  }
   int piece = x && !n->multiplies ? piece_axis(n, &a, t, x->map.regs) : -1;
   if (piece >= 0) {
     store_pieces(n, &a, x, piece, &k);

@@ -23,7 +23,7 @@ static void set_options(void) {
   LLVMParseCommandLineOptions(sizeof args / sizeof *args, args, NULL);
 }
 
-static LLVMTargetMachineRef machine(Ctx *cx, const Target *t) {
+static LLVMTargetMachineRef machine(Ctx *cx, const Target *t, const Module *m) {
   const GpuVendor *vendor = vendor_of(t);
   const char *triple = vendor->triple;
   LLVMTargetRef target = NULL;
@@ -38,7 +38,9 @@ static LLVMTargetMachineRef machine(Ctx *cx, const Target *t) {
     }
   }
   // Never level 0: it leaves moves of registers that products are using.
-  return LLVMCreateTargetMachine(target, triple, t->cpu, t->features,
+  const char *features = vendor->features ? vendor->features(m) : NULL;
+  return LLVMCreateTargetMachine(target, triple, t->cpu,
+                                 features ? features : t->features,
                                  LLVMCodeGenLevelDefault, LLVMRelocDefault,
                                  LLVMCodeModelDefault);
 }
@@ -151,7 +153,7 @@ typedef struct Wanted {
 static bool make(Ctx *cx, const Module *m, Wanted w, Buf *out, CgKernels *all) {
   CgKernels own = {0};
   const Target *t = target_of(cx, m);
-  LLVMTargetMachineRef tm = t ? machine(cx, t) : NULL;
+  LLVMTargetMachineRef tm = t ? machine(cx, t, m) : NULL;
   if (!tm) return false;
   work_say(cx, "code for %s by LLVM", t->name);
   ArenaMark mark = arena_mark(&cx->scratch);
@@ -179,7 +181,7 @@ bool cg_gpu_rest(Ctx *cx, const Module *m, const char *prefix,
 
 bool cg_gpu_ready(Ctx *cx, const Module *m) {
   const Target *t = target_of(cx, m);
-  LLVMTargetMachineRef tm = t ? machine(cx, t) : NULL;
+  LLVMTargetMachineRef tm = t ? machine(cx, t, m) : NULL;
   if (tm) LLVMDisposeTargetMachine(tm);
   return tm != NULL;
 }

@@ -208,7 +208,8 @@ void nv_mbar_arrive(Gpu *n, const Op *op) {
   V there = r.words ? are_there(n, r.words) : NULL;
   if (there) who = who ? LLVMBuildAnd(n->g->b, who, there, "") : there;
   // One lane speaks for all.
-  if (!each && (r.gone || r.apart))
+  bool puts = op->prev && op->prev->code == OP_FENCE_ASYNC;
+  if (!each && (r.gone || r.apart || puts))
     gpu_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
   V a[2] = {nv_mbar_at(n, op, 0), gpu_i32(n, 1)};
   LLVMBasicBlockRef end = who ? gpu_if(n, who) : NULL;

@@ -106,6 +106,19 @@ static void wait_for_others(Gpu *n) {
   n->out->waits = true;
 }
 
+static void find_add(void *data, Op *op) {
+  bool *found = data;
+  *found |= op->code == OP_GSTORE && ir_attr_i(op, AT_ADD, 0);
+}
+
+// Adds of several numbers are of PTX 8.1.
+static const char *features(const Module *m) {
+  bool adds = false;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    ir_walk(m->funcs.at[i]->body, find_add, &adds);
+  return adds ? "+ptx81" : NULL;
+}
+
 static void find_store(void *data, Op *op) {
   bool *found = data;
   *found |= op->code == OP_TMA_STORE;
@@ -328,6 +341,28 @@ static void store(Gpu *n, V address, V ok, V x, uint32_t bytes) {
   gpu_asm(n, LLVMVoidTypeInContext(g->lc), text, cons, a, 3);
 }
 
+static void add(Gpu *n, V address, V ok, const V *x, uint32_t count) {
+  static const char *const form[] = {[1] = ".f32 [$0], $1;",
+                                     [2] = ".v2.f32 [$0], {$1, $2};",
+                                     [4] = ".v4.f32 [$0], {$1, $2, $3, $4};"};
+  V a[6] = {address};
+  char text[100], cons[40] = "l";
+  for (uint32_t i = 0; i < count; i++) {
+    a[1 + i] = x[i];
+    strcat(cons, ",f");
+  }
+  if (ok) {
+    a[1 + count] = ok;
+    strcat(cons, ",b");
+  }
+  strcat(cons, ",~{memory}");
+  snprintf(text, sizeof text, "red.relaxed.gpu.global.add%s", form[count]);
+  if (ok)
+    snprintf(text, sizeof text, "@$%u red.relaxed.gpu.global.add%s", 1 + count,
+             form[count]);
+  gpu_asm(n, LLVMVoidTypeInContext(n->g->lc), text, cons, a, 1 + count + !!ok);
+}
+
 static void copy(Gpu *n, const Chunk *c) {
   V a[3] = {c->to, gpu_global(n, c->from), c->bytes};
   gpu_call(n, "llvm.nvvm.cp.async.cg.shared.global.16.s", a, 3);
@@ -521,6 +556,8 @@ const GpuVendor nv_vendor = {
     .load = load,
     .load4 = load4,
     .store = store,
+    .add = add,
+    .features = features,
     .copy = copy,
     .store_tile = store_matrices,
     .store_turned = store_turned,

@@ -230,9 +230,11 @@ static void store(Exec *x, const Op *op) {
     if (masked && get(x, op->args[op->nargs - 1], c) == 0) continue;
     for (uint32_t k = 0; k < t->rank; k++)
       idx[k] = (int64_t)get(x, op->args[k + 2], c);
-    if (interp_offset(t, idx, &off, &bad))
-      dtype_store(t->dtype, (char *)t->data + off * dtype_size(t->dtype),
-                  get(x, op->args[1], c));
+    if (!interp_offset(t, idx, &off, &bad)) continue;
+    char *to = (char *)t->data + off * dtype_size(t->dtype);
+    double v = get(x, op->args[1], c);
+    if (ir_attr_i(op, AT_ADD, 0)) v += dtype_load(t->dtype, to);
+    dtype_store(t->dtype, to, v);
   }
 }
 

@@ -75,13 +75,18 @@ static bool gstore(Wave *w, const Op *op) {
   const WaveVal *x = simt_val(w, op->args[1]), *mask = NULL;
   uint32_t lanes = m ? w->cta->x->lanes : 1;
   if (ir_attr_i(op, AT_MASKED, 0)) mask = simt_val(w, op->args[op->nargs - 1]);
+  bool add = ir_attr_i(op, AT_ADD, 0);
   if (!m && !wave_first(w)) return true;  // one thread's
   for (uint32_t i = 0; i < (m ? x->regs : 1); i++) {
     Index at = indices(w, op, 2, m, i);
     for (uint32_t l = 0; l < lanes; l++) {
       if (mask && !mask->at[mask->regs ? i * lanes + l : 0]) continue;
       void *p = element(w, op, &at, l);
-      if (p) dtype_store(tensor(w, op)->dtype, p, x->at[i * lanes + l]);
+      DType to = tensor(w, op)->dtype;
+      double v = x->at[i * lanes + l];
+      if (add && m && m->copy[wave_thread(w, l)]) continue;
+      if (p && add) v += dtype_load(to, p);
+      if (p) dtype_store(to, p, v);
     }
   }
   return true;

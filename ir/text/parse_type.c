@@ -231,7 +231,10 @@ static bool parse_tensor(Parser *p, Type *t) {
       return parse_error(p, p->p, "more than %d axes", MAX_AXES);
     if (!parse_dim(p, &t->size[t->n++])) return false;
   } while (parse_accept(p, ','));
-  return parse_expect(p, ']') && parse_expect(p, '>');
+  if (!parse_expect(p, ']')) return false;
+  t->quads = parse_accept(p, ',');
+  if (t->quads && !parse_keyword(p, "quads")) return parse_expected(p, "quads");
+  return parse_expect(p, '>');
 }
 
 static bool parse_vec(Parser *p, Type *t) {

@@ -237,7 +237,11 @@ static bool check_gstore(Verifier *v, const Op *op) {
   if (!index_shape(v, op, 2, t->n, &shape)) return false;
   if (!fits_shape(arg_type(v, op, 1), shape, t->dtype))
     return wrong_operand(v, op, 1);
-  if (masked && !fits_shape(arg_type(v, op, op->nargs - 1), shape, DT_BOOL))
+  if (ir_attr_i(op, AT_ADD, 0) && t->dtype != DT_F32)
+    return verify_fail(v, op, "only f32 is added up in memory");
+  const Type *mask = masked ? arg_type(v, op, op->nargs - 1) : NULL;
+  bool same = mask && mask->kind == TK_ELEM && mask->dtype == DT_BOOL;
+  if (masked && !same && !fits_shape(mask, shape, DT_BOOL))
     return wrong_operand(v, op, op->nargs - 1);
   return true;
 }
@@ -291,6 +295,16 @@ static bool check_exchange(Verifier *v, const Op *op) {
   bool ok = is_tile(s) && is_whole(x) && s->dtype == x->dtype &&
             s->ext[0] == x->ext[0] && s->ext[1] == x->ext[1] &&
             s->layout != LY_ROW;
+  return ok || wrong_result(v, op);
+}
+
+// One below the other: of one panel, whose rows lie so.
+static bool check_gtile(Verifier *v, const Op *op) {
+  const Type *x = arg_type(v, op, 0), *s = res_type(v, op);
+  bool ok = is_tile(s) && is_whole(x) && s->dtype == x->dtype &&
+            s->ext[0] % x->ext[0] == 0 && s->ext[1] == x->ext[1] &&
+            s->layout != LY_ROW &&
+            s->ext[1] * dtype_size(s->dtype) <= smem_panel_bytes(s);
   return ok || wrong_result(v, op);
 }
 
@@ -406,8 +420,9 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_GLOAD] = check_gload,       [OP_GSTORE] = check_gstore,
     [OP_SFILL] = check_sfill,       [OP_SPUT] = check_sput,
     [OP_EXCHANGE] = check_exchange, [OP_GJOIN] = check_gjoin,
-    [OP_SLOAD] = check_sload,       [OP_MMA] = check_mma,
-    [OP_WGMMA] = check_wgmma,       [OP_WG_WAIT] = check_wait,
+    [OP_GTILE] = check_gtile,       [OP_SLOAD] = check_sload,
+    [OP_MMA] = check_mma,           [OP_WGMMA] = check_wgmma,
+    [OP_WG_WAIT] = check_wait,
 };
 
 // Fragments of a type that the threads of the group cannot hold.

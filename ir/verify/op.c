@@ -261,8 +261,9 @@ static bool check_store(Verifier *v, const Op *op) {
   const FuncParam *p = param_of(v->f, op->args[0]);
   if (p && p->role == PR_IN) return verify_fail(v, op, "stores to an input");
   if (!ir_attr_i(op, AT_ADD, 0)) return true;
-  if (v->m->level >= LV_TILE)
-    return verify_fail(v, op, "tiles are added by loads and stores");
+  const Target *to = v->m->target ? target_by_name(v->m->target) : NULL;
+  if (v->m->level >= LV_TILE && (!to || to->kind == TARGET_CPU))
+    return verify_fail(v, op, "a CPU's tiles are added by loads and stores");
   if (!dtype_is_float(t->dtype))
     return verify_fail(v, op, "only floats are added up in memory");
   return true;

@@ -8,9 +8,12 @@
 //           queries: g_Q[q] = scale * sum.part[q]
 //
 // Both kernels make all points; now one does: five products of matrices in
-// place of seven. What is added up is workspace of f32. One task has all keys
-// of its rows (passes/tile/adds.c), so sums have one order.
+// place of seven. What is added up is workspace of f32. On a CPU one task has
+// all keys of its rows (passes/tile/adds.c), so sums have one order. On sm_90a
+// tasks add in any order, where that is allowed (`--any-order`): products of
+// 16-bit floats whose sums, with one more of a step's rows, are in registers.
 #include "passes/attn/grad.h"
+#include "passes/support/cost.h"
 
 // What a kernel stores, or hands to others.
 typedef struct Made {
@@ -101,6 +104,26 @@ static bool sums_have_own(const Fuse *f, Gid x, uint64_t keys) {
   return false;
 }
 
+// Do rows of x lie in `quads`, whole blocks of them? Its last axes are then
+// those of rows and vectors.
+static bool lie_in_quads(const Fuse *f, Gid x, Dim *shape, uint32_t n) {
+  DimTab *d = &f->g->m->dims;
+  uint64_t axes = grad_at(f->g, x)->axes & f->all & ~f->outer;
+  uint32_t last = 0, row = 0;
+  int64_t cols;
+  for (uint32_t i = 0; i < f->g->axes.n; i++) {
+    if (!(grad_at(f->g, x)->axes & grad_bit(i))) continue;
+    if (grad_bit(i) & f->vecs) last = i;
+    else row = i;
+  }
+  if (n < 2 || last < row || !(axes & grad_bit(row)) ||
+      !dim_is_const(d, shape[n - 1], &cols) || cols % (HW_BLOCK / 2))
+    return false;
+  Dim blocks = dim_ceildiv(d, shape[n - 2], HW_BLOCK);
+  shape[n - 2] = dim_bin(d, DIM_MUL, blocks, dim_const(d, HW_BLOCK));
+  return true;
+}
+
 // The sum x, added up in workspace: its load.
 static Gid added(Fuse *f, const Made *of, Gid x) {
   Grad *g = f->g;
@@ -109,12 +132,15 @@ static Gid added(Fuse *f, const Made *of, Gid x) {
   Dim shape[8];
   GradStore s = {.v = x, .outer = f->outer, .span = of->span};
   s.n = grad_coordinates(g, grad_at(g, x)->axes, s.index, shape);
+  bool quads =
+      g->opt->target->kind == TARGET_GPU && lie_in_quads(f, x, shape, s.n);
   const char *name =
       arena_printf(g->m->arena, "%s.sum%u", of->name, g->tensors.n);
   GradTensor t = {.name = intern(&g->cx->names, name),
                   .from = GF_MADE,
                   .read = true,
                   .type = type_tensor(grad_kept(g, x), s.n, shape)};
+  t.type.quads = quads;
   s.tensor = grad_tensor(g, t);
   GradStore zero = s;
   zero.v = grad_num(g, 0);
@@ -136,13 +162,49 @@ static Gid of_added(Fuse *f, const Made *of, Gid x) {
   return grad_put(f->g, n, arg);
 }
 
+// Registers of a thread that hold vectors of v in a tile of a group's rows; too
+// many where the extents are open.
+static int64_t regs_of(const Fuse *f, Gid v) {
+  const Grad *g = f->g;
+  uint64_t axes = grad_at(g, v)->axes & f->vecs;
+  int64_t n = HW_GROUP_ROWS / 2, lo, hi;
+  for (uint32_t i = 0; i < g->axes.n; i++) {
+    if (!(axes & grad_bit(i))) continue;
+    dim_bounds(&g->m->dims, g->axes.at[i].axis.extent, &lo, &hi);
+    n *= lo == hi && hi < HW_GROUP_THREADS ? hi : HW_GROUP_THREADS;
+  }
+  return n / HW_GROUP_ROWS;
+}
+
+static bool is_of_16_bits(const Fuse *f, Gid x) {
+  const GradNode *n = grad_at(f->g, x);
+  bool vec = n->code == OP_LOAD && (n->axes & f->vecs);
+  if (vec) return dtype_is_float16(n->dtype);
+  for (uint32_t i = 0; i < n->n; i++)
+    if (!is_of_16_bits(f, n->arg[i])) return false;
+  return true;
+}
+
+// Has a GPU's thread room for the sums of the kernel `of` and for those of x,
+// beside scores of a step?
+static bool has_room(const Fuse *f, const Made *of, const Made *x) {
+  const Target *t = f->g->opt->target;
+  int64_t regs = COST_FUSED_REGS + COST_TILE_OTHER_REGS + regs_of(f, x->v);
+  if (t->kind == TARGET_CPU) return true;
+  for (uint32_t i = 0; i < f->made.n; i++) {
+    const Made *y = &f->made.at[i];
+    if (y != x && y->outer == of->outer) regs += regs_of(f, y->v);
+  }
+  return regs <= target_team(2, 0)->computes && is_of_16_bits(f, x->v);
+}
+
 static void fuse(Fuse *f, const Made *x) {
   Grad *g = f->g;
   if (!summed(f, x->v)) return;
   for (uint32_t i = 0; i < f->made.n; i++) {
     const Made *of = &f->made.at[i];
     if (of == x || !has_points(f, of, x) || !is_made_of(f, x->v, x->outer) ||
-        sums_have_own(f, x->v, summed(f, x->v)))
+        sums_have_own(f, x->v, summed(f, x->v)) || !has_room(f, of, x))
       continue;
     Gid v = of_added(f, x, x->v);
     if (x->s) x->s->v = v;
@@ -182,11 +244,17 @@ static bool is_plain(const GradStore *s) {
   return !s->physical && !s->mask && !s->rank && !s->first && !s->alone;
 }
 
+// A CPU's task has all keys of its rows. Tasks of a GPU add in any order.
+static bool takes_adds(const Grad *g) {
+  const Target *t = g->opt->target;
+  return t->kind == TARGET_CPU || (t->gpu.hopper && g->opt->any_order);
+}
+
 void grad_fuse(Grad *g) {
   Fuse f = {.g = g, .keys = grad_role(g, AX_KEY), .vecs = grad_role(g, AX_VEC)};
   bool *seen = NEWN(g->arena, bool, g->nodes.n);
   f.done.arena = f.sums.arena = g->arena;
-  if (g->opt->target->kind != TARGET_CPU || g->walks.n) return;
+  if (!takes_adds(g) || g->walks.n) return;
   for (uint32_t i = 0; i < g->grads.n; i++) {
     GradStore *s = &g->grads.at[i];
     find_made(&f, s->v, seen);

@@ -153,6 +153,27 @@ static bool is_of_rows(const Place *p, const Op *op) {
   return over->n == 1;
 }
 
+typedef struct Added {
+  Value v;
+  uint32_t uses, adds;
+} Added;
+
+static void find_adds(void *data, Op *op) {
+  Added *a = data;
+  for (uint32_t i = 0; i < op->nargs; i++) a->uses += op->args[i] == a->v;
+  a->adds +=
+      op->code == OP_STORE && ir_attr_i(op, AT_ADD, 0) && op->args[1] == a->v;
+}
+
+// Is a sum over the tiled rows only added to memory? Then each group adds what
+// its own rows give.
+static bool is_added(const Place *p, const Op *op, const Product *d) {
+  Added a = {.v = op->res[0]};
+  if ((int)d->r != p->lane || op->nargs > 2) return false;
+  ir_walk(p->f->body, find_adds, &a);
+  return a.uses && a.uses == a.adds;
+}
+
 bool lower_plan_dot(Place *p, const Op *op) {
   Product d;
   if (is_of_rows(p, op)) return true;
@@ -162,7 +183,7 @@ bool lower_plan_dot(Place *p, const Op *op) {
   widen_rows(p, d.b, d.u, d.nb);
   widen_rows(p, d.a, d.t, d.na);
   return d.nb == 1 && lower_is_box(p, d.b, d.u) &&
-         ((int)d.m == p->lane || is_skewed(p, op)) &&
+         ((int)d.m == p->lane || is_skewed(p, op) || is_added(p, op, &d)) &&
          (d.na == 1 || !lower_is_box(p, d.a, ir_type(p->f, d.a)->dtype));
 }
 

@@ -183,8 +183,15 @@ void lower_store(Place *p, const Op *op) {
   spread_index(b, args + 2, n - 2, tile);
   if (in) args[n++] = lower_as(b, in, btile);
   if (is_read_too(p, op->args[0])) ir_bare(b, OP_GSYNC);
-  IrAttr at = attr_i(AT_MASKED, 1);
-  ir_op(b, OP_GSTORE, args, n, &at, in != 0, NULL, 0, 0);
+  IrAttr at[2];
+  uint32_t nattrs = 0;
+  if (in) at[nattrs++] = attr_i(AT_MASKED, 1);
+  if (ir_attr_i(op, AT_ADD, 0)) {
+    at[nattrs++] = attr_i(AT_ADD, 1);
+    if (p->target->gpu.vendor != VENDOR_NVIDIA)
+      lower_refuse(p, op, "adds to memory");
+  }
+  ir_op(b, OP_GSTORE, args, n, at, nattrs, NULL, 0, 0);
 }
 
 // ---------------------------------------------------------------- boxes
@@ -299,6 +306,7 @@ static bool begins_whole(const Place *p, const Op *op, const Box *box) {
 
 static bool find_box(Place *p, const Op *op, Box *box) {
   const Type *t = ir_type(p->f, op->res[0]);
+  if (ir_type(p->f, op->args[0])->quads) return false;
   uint32_t n = 0, pieces = find_pieces(p, op, box), slots = 0;
   Value o;
   box->piece_pos = (int)pieces - 1;

@@ -21,6 +21,7 @@
 // for any row function). Loops without both kinds are left alone, and programs
 // for which warp_specialize has no rings. Level frag; sm_90a. Needs: lower_gpu.
 // Tests: test/passes/pipeline_loop/.
+#include "passes/support/cost.h"
 #include "passes/support/full_tiles.h"
 #include "ir/layout.h"
 #include "passes/hopper/rings.h"
@@ -35,17 +36,28 @@ typedef struct Behind {
   uint32_t at;
 } Behind;
 
+// A product of what the step puts in shared memory, which is added to memory.
+typedef struct Beside {
+  Op *put, *mma, *store;
+  uint32_t words;  // what is put is the operand of that product behind, or
+                   // carried by itself: as number nbehind and more
+  Value all;       // the tile of all groups that they multiply in turn, or 0
+} Beside;
+
 typedef struct Stage {
   Func *f;
   const Rings *rings;
   Arena *arena;
   Op *loop;
   Region *body;
-  uint32_t nahead, nbehind;
+  uint32_t nahead, nbehind, nbeside;
+  uint32_t nwords;  // operands carried: nbehind, and those of products beside
+  bool shares;      // products beside are of what all groups put, in turn
   Op *ahead[MAX_PRODUCTS];
   uint32_t
       onto[MAX_PRODUCTS];  // number, from 1, of the one ahead that it adds to
   Behind behind[MAX_PRODUCTS];
+  Beside beside[MAX_PRODUCTS];
   bool *carried;  // by value: depends on carried values
   bool *late;     // by value: depends on a product of the step
   bool *words;    // by value: an operand of a product behind, or made of it
@@ -154,12 +166,55 @@ static uint32_t added_to(const Stage *s, const Op *op) {
   return 0;
 }
 
+// Does op need nothing of the step but its coordinate, and v?
+static bool is_of_coordinate(const Stage *s, const Op *op, Value v) {
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (op->args[i] != v && (s->carried[op->args[i]] || s->late[op->args[i]]))
+      return false;
+  return true;
+}
+
+// A product of what this step puts and of tiles from in front of the loop, all
+// of which is added to memory.
+static bool find_beside(const Stage *s, Op *mma, Beside *b) {
+  Op *put = ir_def(s->f, mma->args[0]), *tile = ir_def(s->f, mma->args[1]);
+  if (mma->nargs != 2 || !put || put->code != OP_SPUT ||
+      put->parent != s->body || !tile || tile->parent == s->body ||
+      !hop_rings_fills(s->rings, tile) || !only_use(s, put->res[0], mma))
+    return false;
+  Op *store = ir_first_use(mma, mma->res[0]);
+  *b = (Beside){.put = put, .mma = mma, .store = store};
+  return store && store->code == OP_GSTORE && store->parent == s->body &&
+         ir_attr_i(store, AT_ADD, 0) && !ir_attr_i(store, AT_MASKED, 0) &&
+         store->args[1] == mma->res[0] && only_use(s, mma->res[0], store) &&
+         is_of_coordinate(s, store, mma->res[0]);
+}
+
+// The words that products beside put are operands of others, or carried too.
+static void find_put(Stage *s) {
+  s->nwords = s->nbehind;
+  for (uint32_t i = 0; i < s->nbeside; i++) {
+    Beside *b = &s->beside[i];
+    b->words = 0;
+    while (b->words < s->nbehind &&
+           s->behind[b->words].mma->args[0] != b->put->args[0])
+      b->words++;
+    if (b->words == s->nbehind) b->words = s->nwords++;
+  }
+}
+
 static bool classify(Stage *s) {
   find_carried(s);
   for (Op *op = s->body->first; op; op = op->next) {
     if (op->code != OP_MMA) continue;
-    if (s->nahead == MAX_PRODUCTS || s->nbehind == MAX_PRODUCTS) return false;
-    if (!is_streamed(s, op) || !is_group_product(s, op)) return false;
+    if (s->nahead == MAX_PRODUCTS || s->nbehind == MAX_PRODUCTS ||
+        s->nbeside == MAX_PRODUCTS || !is_group_product(s, op))
+      return false;
+    if (find_beside(s, op, &s->beside[s->nbeside])) {
+      s->nbeside++;
+      continue;
+    }
+    if (!is_streamed(s, op)) return false;
     // Groups with columns of their own need a tile of keys until the end of its
     // step: another step's would have no room. They fill each other's gaps.
     if (op->nargs > 3) return false;
@@ -169,6 +224,7 @@ static bool classify(Stage *s) {
       s->ahead[s->nahead++] = op;
     } else if (find_behind(s, op, &s->behind[s->nbehind])) s->nbehind++;
   }
+  find_put(s);
   return s->nahead && s->nbehind;
 }
 
@@ -308,7 +364,85 @@ static void issue_behind(Copy *c, const Value *p, const Value *acc, Value *v) {
   ir_bare(c->b, OP_WG_COMMIT);
 }
 
+// ---------------------------------------------------------------- beside
+// The type of a tile of what all groups put.
+static Type gathered_type(const Stage *s, const Beside *x) {
+  Type t = *ir_type(s->f, x->put->res[0]);
+  if (s->shares) t.ext[0] *= s->rings->groups;
+  return t;
+}
+
+static Value gathered(Copy *c, const Beside *x, Value words, int64_t visit) {
+  IrAttr at = attr_i(AT_VISIT, visit);
+  Type t = gathered_type(c->s, x);
+  return ir_op(c->b, OP_GTILE, &words, 1, &at, 1, &t, 1, 0)->res[0];
+}
+
+// What products beside multiply: put before anything reads these registers.
+static void put_words(Copy *c, const Value *p) {
+  Stage *s = c->s;
+  for (uint32_t i = 0; i < s->nbeside; i++) {
+    const Beside *x = &s->beside[i];
+    Value v = p[x->words];
+    Type t = gathered_type(s, x);
+    if (s->shares) gathered(c, x, v, 1);
+    else v = ir_op(c->b, OP_SPUT, &v, 1, NULL, 0, &t, 1, 0)->res[0];
+    vmap_put(&c->map, x->put->res[0], v);
+  }
+}
+
+// Issues the products beside; p: of words that have been put.
+static void issue_beside(Copy *c, const Value *p, Value *v) {
+  Stage *s = c->s;
+  if (!s->nbeside) return;
+  Value tile[MAX_PRODUCTS];
+  for (uint32_t i = 0; i < s->nbeside; i++) {
+    const Beside *x = &s->beside[i];
+    tile[i] = s->shares ? gathered(c, x, p[x->words], 2)
+                        : vmap_get(&c->map, x->mma->args[0]);
+  }
+  ir_bare(c->b, OP_WG_FENCE);
+  for (uint32_t i = 0; i < s->nbeside; i++) {
+    const Beside *x = &s->beside[i];
+    v[i] =
+        product(c->b, x->mma, tile[i], s->shares ? x->all : x->mma->args[1], 0);
+    if (s->shares) ir_set_attr(s->f, ir_def(s->f, v[i]), attr_i(AT_TURN, 1));
+  }
+  ir_bare(c->b, OP_WG_COMMIT);
+}
+
+// Is it this group's turn at that coordinate? Or, of two, the other one's?
+static Value turn_at(Copy *c, Value at, bool other) {
+  Stage *s = c->s;
+  const Type t = type_scalar(DT_I32);
+  Value n = ir_2(c->b, OP_FLOORDIV, at, s->loop->args[2]);
+  Value groups = ir_const_i(c->b, ir_type(s->f, n)->dtype, s->rings->groups);
+  n = ir_cast(c->b, DT_I32, ir_2(c->b, OP_MOD, n, groups));
+  Value group = ir_op(c->b, OP_GROUP, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
+  return ir_2(c->b, other ? OP_NE : OP_EQ, n, group);
+}
+
+// Adds v, products beside of the copy's coordinate, to memory; `when`: only if
+// that holds, 0: always.
+static void add_beside(Copy *c, const Value *v, Value when) {
+  Stage *s = c->s;
+  for (uint32_t i = 0; i < s->nbeside; i++) {
+    const Op *store = s->beside[i].store;
+    Value args[MAX_AXES + 3];
+    uint32_t n = store->nargs;
+    for (uint32_t k = 0; k < n; k++)
+      args[k] = k == 1 ? v[i] : need(c, store->args[k]);
+    IrAttr at[] = {attr_i(AT_ADD, 1), attr_i(AT_MASKED, 1), attr_i(AT_TURN, 2)};
+    if (when) args[n++] = when;
+    ir_op(c->b, OP_GSTORE, args, n, at, when ? 3 : 1, NULL, 0, 0);
+  }
+}
+
 static bool is_product(const Stage *s, const Op *op) {
+  for (uint32_t i = 0; i < s->nbeside; i++)
+    if (op == s->beside[i].put || op == s->beside[i].mma ||
+        op == s->beside[i].store)
+      return true;
   for (uint32_t i = 0; i < s->nahead; i++)
     if (op == s->ahead[i]) return true;
   for (uint32_t i = 0; i < s->nbehind; i++)
@@ -354,20 +488,27 @@ static Value scaled(Copy *c, const Behind *b, Value v) {
 
 // ---------------------------------------------------------------- the loop
 // What the rotated loop carries: the loop's values, of which the accumulators
-// are scaled but lack the last product, and the A operands of that product.
+// are scaled but lack the last product, the A operands of that product and what
+// is put, and products beside that are to be added to memory.
 typedef struct State {
   uint32_t n;
-  Value *v;  // loop->nres values, then nbehind operands
+  Value *v;  // loop->nres values, then nwords operands, then nbeside products
 } State;
 
+// acc: products behind, then those beside.
 static State yielded(Copy *c, const Value *acc) {
   Stage *s = c->s;
   const Op *yield = s->body->last;
-  State st = {yield->nargs + s->nbehind,
-              NEWN(s->arena, Value, yield->nargs + s->nbehind)};
+  uint32_t n = yield->nargs + s->nwords + s->nbeside;
+  State st = {n, NEWN(s->arena, Value, n)};
   for (uint32_t i = 0; i < s->nbehind; i++) {
     st.v[s->behind[i].at] = acc[i];
     st.v[yield->nargs + i] = need(c, s->behind[i].mma->args[0]);
+  }
+  for (uint32_t i = 0; i < s->nbeside; i++) {
+    const Beside *x = &s->beside[i];
+    st.v[yield->nargs + x->words] = need(c, x->put->args[0]);
+    st.v[yield->nargs + s->nwords + i] = acc[s->nbehind + i];
   }
   for (uint32_t i = 0; i < yield->nargs; i++)
     if (!st.v[i]) st.v[i] = need(c, yield->args[i]);
@@ -378,7 +519,7 @@ static State yielded(Copy *c, const Value *acc) {
 static Value wide_of(const Stage *s, Value v) {
   const Op *op = ir_def(s->f, v);
   double k;
-  if (op && op->code == OP_SELECT && ir_const_value(s->f, op->args[2], &k))
+  while (op && op->code == OP_SELECT && ir_const_value(s->f, op->args[2], &k))
     op = ir_def(s->f, op->args[1]);
   return op && op->code == OP_CAST ? op->args[0] : 0;
 }
@@ -417,7 +558,7 @@ static void find_words(Stage *s) {
 // the wait: their registers are being read).
 static void pin(Copy *c, const State *st) {
   Value v[MAX_AXES];
-  uint32_t n = 0, own = st ? st->n - c->s->nbehind : 0;
+  uint32_t n = 0, own = st ? c->s->loop->nres : 0;
   for (int parts = 1; parts >= 0 && !n; parts--)
     for (uint32_t i = 0; i < own && n < MAX_AXES; i++)
       if (is_row(c->s->f, st->v[i], parts)) v[n++] = st->v[i];
@@ -467,9 +608,14 @@ static void mask_always(Copy *c) {
     }
 }
 
+static Value zeros(Builder *b, Type t) {
+  IrAttr zero = attr_f(AT_VALUE, 0);
+  return ir_op(b, OP_CONST, NULL, 0, &zero, 1, &t, 1, 0)->res[0];
+}
+
 static State first_step(Stage *s, Builder *b, Value first) {
   Copy c = copy_at(s, b, first);
-  Value v[MAX_PRODUCTS], acc[MAX_PRODUCTS];
+  Value v[MAX_PRODUCTS], acc[2 * MAX_PRODUCTS];
   mask_always(&c);
   bind(&c, s->loop->args + 3);
   if (s->brief) fetch(&c);
@@ -481,26 +627,52 @@ static State first_step(Stage *s, Builder *b, Value first) {
     Value init = s->loop->args[3 + s->behind[i].at];
     acc[i] = is_zero(s, init) ? init : scaled(&c, &s->behind[i], init);
   }
+  for (uint32_t i = 0; i < s->nbeside; i++) {  // adds nothing
+    const Beside *x = &s->beside[i];
+    acc[s->nbehind + i] = zeros(b, *ir_type(s->f, x->mma->res[0]));
+    if (!s->shares) continue;
+    gathered(&c, x, zeros(b, *ir_type(s->f, x->put->args[0])), 1);
+  }
   return yielded(&c, acc);
+}
+
+// The coordinate so many steps before.
+static Value steps_back(const Stage *s, Builder *b, Value at, bool back,
+                        uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    at = ir_2(b, back ? OP_ADD : OP_SUB, at, s->loop->args[2]);
+  return at;
 }
 
 static void step(Stage *s, Region *r, const State *in, Value i, bool back) {
   Builder b = {.fn = s->f, .region = r, .span = s->loop->span};
-  Value before = ir_2(&b, back ? OP_ADD : OP_SUB, i, s->loop->args[2]);
+  Value before = steps_back(s, &b, i, back, 1);
   Copy c = copy_at(s, &b, i), prev = copy_at(s, &b, before);
-  Value v[MAX_PRODUCTS], o[MAX_PRODUCTS], acc[MAX_PRODUCTS];
+  Value v[MAX_PRODUCTS], o[2 * MAX_PRODUCTS], acc[2 * MAX_PRODUCTS];
+  const Value *words = in->v + s->loop->nres;
   bind(&c, in->v);
   for (uint32_t k = 0; k < s->nbehind; k++) acc[k] = in->v[s->behind[k].at];
+  put_words(&prev, words);
   issue_ahead(&c, v);
-  issue_behind(&prev, in->v + s->loop->nres, acc, o);
+  issue_behind(&prev, words, acc, o);
+  if (s->nbeside) {
+    Value when = s->shares ? turn_at(&c, i, true) : 0;
+    Copy more =
+        copy_at(s, &b, steps_back(s, &b, before, back, s->shares ? 2 : 1));
+    add_beside(&more, words + s->nwords, when);
+  }
+  issue_beside(&prev, words, o + s->nbehind);
   fetch(&c);
-  wait_ahead(&c, v, 1);
+  wait_ahead(&c, v, s->nbeside ? 2 : 1);
   rest(&c);
-  for (uint32_t k = 0; k < s->nbehind; k++) acc[k] = o[k];
+  uint32_t done = s->nbehind + s->nbeside;
+  for (uint32_t k = 0; k < done; k++) acc[k] = o[k];
   State next = {0};
   if (!s->sums) next = yielded(&c, acc);
   pin(&c, s->sums ? NULL : &next);
-  wait(&b, acc, s->nbehind, 0);
+  wait(&b, acc, done, 0);
+  for (uint32_t k = 0; k < s->nbeside && !s->sums; k++)
+    next.v[s->loop->nres + s->nwords + k] = acc[s->nbehind + k];
   if (s->sums) next = yielded(&c, acc);
   for (uint32_t k = 0; k < s->nbehind; k++)
     next.v[s->behind[k].at] = scaled(&c, &s->behind[k], acc[k]);
@@ -531,13 +703,45 @@ static State rotated(Stage *s, Builder *b, const State *in, Ends e) {
   return st;
 }
 
+// Products beside that are still missing: of the last step's words, and where
+// groups share those of the one before.
+static void last_beside(Stage *s, Copy *c, const State *st, Ends e, Value *o) {
+  const Value *words = st->v + s->loop->nres;
+  Copy prev[3];
+  Value none = 0, other[MAX_PRODUCTS];
+  for (uint32_t i = 0; i < 3 && s->nbeside; i++)
+    prev[i] = copy_at(s, c->b, steps_back(s, c->b, e.last, e.back, i));
+  if (!s->nbeside) return;
+  if (!s->shares) {
+    add_beside(&prev[1], words + s->nwords, none);
+    issue_beside(c, words, o);
+    return;
+  }
+  // The next step's turn, and that of the step behind it.
+  Value one = turn_at(c, e.last, true), two = turn_at(c, e.last, false);
+  add_beside(&prev[2], words + s->nwords, two);
+  issue_beside(c, words, other);
+  wait(c->b, other, s->nbeside, 0);
+  add_beside(&prev[1], other, one);
+  issue_beside(c, words, o);
+  wait(c->b, o, s->nbeside, 0);
+  add_beside(&prev[0], o, two);
+}
+
 // The products that are still missing.
-static void last_step(Stage *s, Builder *b, const State *st, Value last) {
-  Copy c = copy_at(s, b, last);
-  Value acc[MAX_PRODUCTS], o[MAX_PRODUCTS];
+static void last_step(Stage *s, Builder *b, const State *st, Ends e) {
+  Copy c = copy_at(s, b, e.last);
+  Value acc[MAX_PRODUCTS], o[2 * MAX_PRODUCTS];
+  const Value *words = st->v + s->loop->nres;
   for (uint32_t k = 0; k < s->nbehind; k++) acc[k] = st->v[s->behind[k].at];
-  issue_behind(&c, st->v + s->loop->nres, acc, o);
-  wait(b, o, s->nbehind, 0);
+  put_words(&c, words);
+  issue_behind(&c, words, acc, o);
+  if (s->shares) wait(b, o, s->nbehind, 0);
+  last_beside(s, &c, st, e, o + s->nbehind);
+  if (!s->shares) {
+    wait(b, o, s->nbehind + s->nbeside, 0);
+    add_beside(&c, o + s->nbehind, 0);
+  }
   for (uint32_t k = 0; k < s->nbehind; k++) st->v[s->behind[k].at] = o[k];
 }
 
@@ -556,7 +760,7 @@ static State all_steps(Stage *s, Builder *b) {
   Ends e = ends_of(s, b);
   State st = first_step(s, b, e.first);
   st = rotated(s, b, &st, e);
-  last_step(s, b, &st, e.last);
+  last_step(s, b, &st, e);
   return st;
 }
 
@@ -570,12 +774,100 @@ static void take_results(const Stage *s, const Value *v) {
   ir_erase(s->loop);
 }
 
+// ---------------------------------------------------------------- sharing
+// v of group 0.
+static Value of_first(const Stage *s, Builder *b, Value v) {
+  const Op *op = ir_def(s->f, v);
+  if (!s->rings->grouped[v]) return v;
+  if (op->code == OP_GROUP) return ir_const_i(b, DT_I32, 0);
+  Value args[4];
+  for (uint32_t i = 0; i < op->nargs; i++)
+    args[i] = of_first(s, b, op->args[i]);
+  return ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs,
+               ir_type(s->f, v), 1, 0)
+      ->res[0];
+}
+
+// Is v a number of all groups, and so many for each group in front?
+static bool is_of_rows(const Stage *s, Value v, double rows) {
+  const Op *op = ir_def(s->f, v);
+  double k;
+  if (!op || op->nargs != 2) return false;
+  const Op *x = ir_def(s->f, op->args[0]);
+  if (op->code == OP_MUL)
+    return x && x->code == OP_GROUP && ir_const_value(s->f, op->args[1], &k) &&
+           k == rows;
+  if (op->code != OP_ADD) return false;
+  bool first = s->rings->grouped[op->args[0]];
+  return first != s->rings->grouped[op->args[1]] &&
+         is_of_rows(s, op->args[!first], rows);
+}
+
+// Are the tiles that a product beside multiplies those of all groups' rows, one
+// below the other?
+static bool is_of_groups(const Stage *s, const Beside *x) {
+  const Op *fill = ir_def(s->f, x->mma->args[1]);
+  const Type *t = ir_type(s->f, x->mma->args[1]);
+  const Type *put = ir_type(s->f, x->put->res[0]);
+  const IrAttr *tile = fill ? ir_attr(fill, AT_TILE) : NULL;
+  bool rows = ir_attr_i(x->mma, AT_TRANS, 0) && ir_attr_i(x->mma, AT_TRANSA, 0);
+  if (!tile || fill->code != OP_SFILL || fill->nattrs != 1 || !rows ||
+      put->ext[1] * dtype_size(put->dtype) > smem_panel_bytes(put))
+    return false;
+  for (uint32_t i = 1; i < fill->nargs; i++) {
+    bool row = (int64_t)i - 1 == tile->list[0];
+    if (s->rings->grouped[fill->args[i]] != row) return false;
+    if (row && !is_of_rows(s, fill->args[i], t->ext[0])) return false;
+  }
+  return true;
+}
+
+// Room for the tiles that groups put together, for those of all groups' rows,
+// and for the stages that tiles take which are read in two steps.
+static bool has_room(const Stage *s) {
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < s->nbeside; i++) {
+    const Beside *x = &s->beside[i];
+    int64_t put = smem_bytes(ir_type(s->f, x->put->res[0]));
+    int64_t rows = smem_bytes(ir_type(s->f, x->mma->args[1]));
+    bytes += s->rings->groups * (COST_RING_GATHERED * put + rows);
+  }
+  for (uint32_t i = 0; i < s->nbehind; i++)
+    bytes += smem_bytes(ir_type(s->f, s->behind[i].mma->args[1]));
+  return bytes <= s->rings->left;
+}
+
+// Of two groups each makes every other product beside, of what both put: half
+// the sums to add to memory.
+static void find_sharing(Stage *s) {
+  s->shares = s->nbeside && s->rings->groups == 2 && !s->rings->apart &&
+              s->rings->occupancy == 1 && !s->sums && has_room(s);
+  for (uint32_t i = 0; i < s->nbeside; i++)
+    s->shares = s->shares && is_of_groups(s, &s->beside[i]);
+  for (uint32_t i = 0; i < s->nbeside && s->shares; i++) {
+    Op *fill = ir_def(s->f, s->beside[i].mma->args[1]);
+    Builder b = {.fn = s->f,
+                 .region = s->loop->parent,
+                 .before = s->loop,
+                 .span = fill->span};
+    Value args[MAX_AXES + 1];
+    Type t = *ir_type(s->f, fill->res[0]);
+    t.ext[0] *= s->rings->groups;
+    for (uint32_t k = 0; k < fill->nargs; k++)
+      args[k] = of_first(s, &b, fill->args[k]);
+    s->beside[i].all = ir_op(&b, OP_SFILL, args, fill->nargs, fill->attrs,
+                             fill->nattrs, &t, 1, 0)
+                           ->res[0];
+  }
+}
+
 // Masked tiles add nothing (docs/ir.md, "fill"), so a loop over nothing may do
 // a step: all its keys are masked. Unless it has no masks, or reads where it
 // must not, or is one interval of several: another one may see those keys.
 static void rotate(Stage *s) {
   find_words(s);
   find_later(s);
+  find_sharing(s);
   Op *loop = s->loop;
   Builder b = {.fn = s->f,
                .region = loop->parent,

@@ -9,6 +9,7 @@
 
 // ---------------------------------------------------------------- rings
 static bool fill_grouped(const Rings *w, const Op *op) {
+  if (op->code != OP_SFILL) return false;
   for (uint32_t i = 1; i < fill_args(op); i++)
     if (w->grouped[op->args[i]]) return true;
   return false;
@@ -57,22 +58,25 @@ static bool same_made(const Rings *w, const Op *a, const Op *b) {
          type_eq(ir_type(w->f, a->res[0]), ir_type(w->f, b->res[0]));
 }
 
+static bool same_ring(const Rings *w, const Ring *r, const Op *op) {
+  if (r->made) return same_made(w, r->site, op);
+  if (visit_of(r->site) != visit_of(op)) return false;
+  if (r->gathered)
+    return type_eq(ir_type(w->f, r->site->res[0]), ir_type(w->f, op->res[0]));
+  return same_tiles(w, r->site, op) && is_held(w, r->site) == is_held(w, op);
+}
+
 int hop_rings_of(const Rings *w, const Op *op) {
   if (op->code == OP_CLAIM) return w->claims;
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
     if (!r->site || r->site->code != op->code) continue;
-    if (r->made
-            ? same_made(w, r->site, op)
-            : same_tiles(w, r->site, op) && visit_of(r->site) == visit_of(op) &&
-                  is_held(w, r->site) == is_held(w, op))
-      return (int)i;
+    if (same_ring(w, r, op)) return (int)i;
   }
   return -1;
 }
 
-// What is loaded a task ahead (fetch) does not make it another loop.
-static bool is_task_loop(const Func *f, const Op *op) {
+bool hop_rings_is_task_loop(const Func *f, const Op *op) {
   const Op *step = op->code == OP_FOR ? ir_def(f, op->args[2]) : NULL;
   return op->code == OP_WHILE ||
          (op->code == OP_FOR &&
@@ -83,7 +87,7 @@ static bool in_loop(const Rings *w, const Op *op, bool tasks) {
   for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0) {
     const Op *loop = r->parent;
     if (loop && (loop->code == OP_FOR || loop->code == OP_WHILE) &&
-        is_task_loop(w->f, loop) == tasks)
+        hop_rings_is_task_loop(w->f, loop) == tasks)
       return true;
   }
   return false;
@@ -128,10 +132,10 @@ static void find_rings(Rings *w, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) find_rings(w, op->regions[i]);
     if (!hop_rings_fills(w, op)) continue;
-    bool made = op->code == OP_SPUT;
+    bool made = op->code == OP_SPUT, gathered = op->code == OP_GTILE;
     int at = hop_rings_of(w, op);
     // What groups share they change together: not where they are apart.
-    bool shared = !made && w->groups > 1 && !fill_grouped(w, op);
+    bool shared = op->code == OP_SFILL && w->groups > 1 && !fill_grouped(w, op);
     w->mends |= shared && fill_mended(op);
     if (at < 0 && w->nrings == MAX_RINGS) {
       w->fails = true;
@@ -143,8 +147,9 @@ static void find_rings(Rings *w, const Region *r) {
       *ring = (Ring){.site = op,
                      .raw = w->makers && w->only[op->res[0]],
                      .made = made,
+                     .gathered = gathered,
                      .maker = w->maker[op->res[0]],
-                     .own = !made && fill_grouped(w, op),
+                     .own = fill_grouped(w, op),
                      .with = -1,
                      .visits = -1,
                      .stages = 1};
@@ -154,24 +159,31 @@ static void find_rings(Rings *w, const Region *r) {
       ring->stages = made && !columns ? 1 : 2;
       ring->streams = true;
     }
-    ring->rides = !made && ring->streams && is_block(w, op);
+    if (gathered) ring->stages = COST_RING_GATHERED;
+    ring->rides = !made && !gathered && ring->streams && is_block(w, op);
     ring->strip =
         !made && (ir_type(w->f, op->res[0])->ext[0] == 1 || ring->rides);
     if (++fills[at] > ring->fills) ring->fills = fills[at];
   }
 }
 
+static bool finds_again(const Rings *w, const Ring *again, const Ring *first) {
+  const Op *x = first->site, *y = again->site;
+  if (visit_of(y) != 2 || visit_of(x) != 1 || x->code != y->code) return false;
+  return first->gathered
+             ? type_eq(ir_type(w->f, x->res[0]), ir_type(w->f, y->res[0]))
+             : same_tiles(w, x, y);
+}
+
 // Tiles that are read again a step later stay until then.
 static void find_visits(Rings *w) {
   for (uint32_t k = 0; k < w->nrings; k++)
     for (uint32_t l = 0; l < w->nrings; l++) {
-      const Op *first = w->rings[l].site, *again = w->rings[k].site;
-      if (visit_of(again) != 2 || visit_of(first) != 1 ||
-          !same_tiles(w, first, again))
-        continue;
+      Ring *first = &w->rings[l];
+      if (!finds_again(w, &w->rings[k], first)) continue;
       w->rings[k].visits = (int)l;
-      w->rings[l].kept = true;
-      w->rings[l].stages += w->rings[l].fills;
+      first->kept = true;
+      if (!first->gathered) first->stages += first->fills;
     }
 }
 
@@ -302,6 +314,28 @@ bool hop_rings_drains(const Rings *w, const Drain *d) {
   return hop_rings_holds(&w->drain, &part);
 }
 
+typedef struct Readers {
+  Value tile;
+  uint32_t some, turns;
+} Readers;
+
+static void find_readers(void *data, Op *op) {
+  Readers *r = data;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    if (op->args[i] != r->tile) continue;
+    r->some++;
+    r->turns += op->code == OP_WGMMA && ir_attr_i(op, AT_TURN, 0);
+  }
+}
+
+// Is the ring's tile multiplied by products in turn alone? The first step of a
+// task goes without.
+static bool waits(const Rings *w, const Ring *ring) {
+  Readers r = {.tile = ring->site->res[0]};
+  ir_walk(w->f->body, find_readers, &r);
+  return r.some && r.some == r.turns;
+}
+
 // More stages, as far as there is room. Tiles that are computed are there soon,
 // once they have been copied.
 static void grow(Rings *w, int64_t room) {
@@ -309,7 +343,7 @@ static void grow(Rings *w, int64_t room) {
     for (uint32_t i = 0; i < w->nrings; i++) {
       Ring *r = &w->rings[i];
       bool key = hop_rings_streams(w, r->site);
-      if (r->strip || r->visits >= 0) continue;
+      if (r->strip || r->gathered || r->visits >= 0 || waits(w, r)) continue;
       if (r->made != (turn == 2)) continue;
       if (turn < 2 &&
           (key != (turn == 1) || (!key && !hop_rings_in_tasks(w, r->site))))
@@ -560,7 +594,7 @@ static bool rings_fit(Rings *w) {
   w->occupancy = !w->makers && can_share(w) && bytes_of(w) <= half ? 2 : 1;
   if (w->occupancy == 2) room = half;
   for (uint32_t i = 0; i < w->nrings; i++)
-    w->rings[i].stages *= w->rings[i].fills;
+    if (!w->rings[i].gathered) w->rings[i].stages *= w->rings[i].fills;
   bool steps = ir_has_steps(w->f) && in_parts(w->f, w->f->body);
   room -= skewed(w, w->f->body);
   if (bytes_of(w) > room && steps) one_stage(w);
@@ -573,6 +607,7 @@ static bool rings_fit(Rings *w) {
     one_stage(w);
     if (bytes_of(w) > room) return false;
   }
+  w->left = room - bytes_of(w);
   use_room(w, room);
   return true;
 }
@@ -631,6 +666,7 @@ static void join_strips(Rings *w) {
 // Rings that are filled together have one count, where there are many.
 static void share_counts(Rings *w) {
   bool many = ir_has_steps(w->f);
+  for (uint32_t k = 0; k < w->nrings; k++) many |= w->rings[k].gathered;
   for (uint32_t k = 0; k < w->nrings; k++) {
     w->rings[k].count = k;
     for (uint32_t l = k; many && w->rings[k].site && l-- > 0;)
@@ -649,159 +685,7 @@ bool hop_rings_last(const Rings *w, const Op *fill) {
   return true;
 }
 
-// ---------------------------------------------------------------- tasks
-// What the producer has computed of a task and consumers need is handed over
-// if it is dear: a quotient by what is no constant, or read from memory. All
-// threads would make it remat, when tensor cores have nothing to do.
-typedef struct Facts {
-  Rings *w;
-  const Region *body;  // of the loop over tasks
-  bool *seen;          // by value
-  bool *fact;
-} Facts;
-
-static bool is_dear(const Facts *s, const Op *op) {
-  const Func *f = s->w->f;
-  double k;
-  if (!s->w->wanted[op->res[0]] || ir_type(f, op->res[0])->dtype != DT_I32)
-    return false;
-  if (op->code == OP_FLOORDIV || op->code == OP_MOD)
-    return !ir_const_value(f, op->args[1], &k);
-  return op->code == OP_UNIFORM ||
-         (op->code == OP_GLOAD && ir_type(f, op->res[0])->kind == TK_ELEM);
-}
-
-static void need_value(Facts *s, Value v) {
-  const Op *op = ir_def(s->w->f, v);
-  if (s->seen[v] || !op || op->parent != s->body) return;
-  s->seen[v] = true;
-  if (op->nregions || op->code == OP_SFILL) return;  // needed for themselves
-  s->fact[v] = is_dear(s, op);
-  uint32_t end, i = hop_rings_own(s->w, op, &end);
-  for (; i < end && !s->fact[v]; i++) need_value(s, op->args[i]);
-}
-
-// Scalars that a loop makes for the producer reach consumers as facts.
-static bool is_search(const Rings *w, const Op *op) {
-  bool scalar = op->code == OP_FOR && hop_rings_wanted(w, op);
-  for (uint32_t i = 0; i < op->nres; i++)
-    scalar = scalar && ir_type(w->f, op->res[i])->kind == TK_ELEM;
-  return scalar && !loop_has_fill(op);
-}
-
-static void need_region(Facts *s, const Region *r) {
-  for (const Op *op = r->first; op; op = op->next) {
-    if (is_search(s->w, op)) continue;
-    bool scalar = op->parent == s->body && op->nres == 1 && !op->nregions &&
-                  (op_info(op->code)->flags & OPF_PURE || is_dear(s, op)) &&
-                  ir_type(s->w->f, op->res[0])->kind == TK_ELEM;
-    for (uint32_t i = 0; i < op->nargs && !scalar; i++)
-      need_value(s, op->args[i]);
-    for (uint32_t i = 0; i < op->nregions; i++) need_region(s, op->regions[i]);
-  }
-}
-
-static const Op *task_loop(const Rings *w) {
-  for (const Op *op = w->body->first; op; op = op->next)
-    if (is_task_loop(w->f, op) && loop_has_fill(op)) return op;
-  return NULL;
-}
-
-static void mark_used(const Rings *w, bool *used, const Op *op) {
-  uint32_t end, i = hop_rings_own(w, op, &end);
-  for (; i < end; i++) used[op->args[i]] = true;
-}
-
-static void mark_all(Rings *w, bool *used, const Op *op);
-
-// Scalars read in loops of which only the producer makes anything.
-static void mark_region(Rings *w, bool *used, const Region *r) {
-  for (const Op *op = r->last; op; op = op->prev) {
-    bool read = op->code == OP_GLOAD || op->code == OP_UNIFORM;
-    bool scalar = op->nres == 1 && ir_type(w->f, op->res[0])->kind == TK_ELEM;
-    bool plain = op_info(op->code)->flags & OPF_PURE && !op->nregions;
-    if (op->code == OP_SFILL) {
-      if (fill_mended(op)) used[fill_by(op)] = true;
-    } else if (scalar && (read || plain) && !used[op->res[0]]) {
-      w->spare[op->res[0]] = true;
-    } else {
-      mark_all(w, used, op);
-    }
-  }
-}
-
-static void mark_all(Rings *w, bool *used, const Op *op) {
-  for (uint32_t i = 0; i < op->nregions; i++)
-    mark_region(w, used, op->regions[i]);
-  mark_used(w, used, op);
-}
-
-// What only facts are made of is left to the producer: dce removes no loads.
-static void find_spare(Facts *s) {
-  Rings *w = s->w;
-  bool *used = NEWN(w->arena, bool, w->f->values.n);
-  w->spare = NEWN(w->arena, bool, w->f->values.n);
-  for (const Op *op = s->body->last; op; op = op->prev) {
-    if (op->nres && s->fact[op->res[0]]) continue;
-    bool needed = !op->nres || op_info(op->code)->flags & OPF_TERM;
-    for (uint32_t i = 0; i < op->nres; i++)
-      needed = needed || used[op->res[i]] ||
-               ir_type(w->f, op->res[i])->kind != TK_ELEM;
-    bool plain = op_info(op->code)->flags & OPF_PURE && !op->nregions;
-    if (!needed && (plain || op->code == OP_GLOAD || op->code == OP_UNIFORM ||
-                    is_search(w, op)))
-      w->spare[op->res[0]] = true;
-    else mark_all(w, used, op);
-  }
-}
-
-static void find_facts(Rings *w, const Op *loop) {
-  Facts s = {w, loop->regions[0], NEWN(w->arena, bool, w->f->values.n),
-             NEWN(w->arena, bool, w->f->values.n)};
-  uint32_t n = 0;
-  bool late = false;
-  need_region(&s, s.body);
-  for (const Op *op = s.body->first; op; op = op->next) {
-    late |= n && op->nregions && loop_has_fill(op);
-    if (op->nres != 1 || !s.fact[op->res[0]]) continue;
-    // Consumers wait for all facts where they need the first: the producer must
-    // not fill a loop's tiles in between, which they are to empty.
-    if (late) s.fact[op->res[0]] = false;
-    else if (n++ < MAX_FACTS) w->fact[n - 1] = op->res[0];
-  }
-  w->nfacts = n <= MAX_FACTS ? n : 0;
-  if (w->nfacts) find_spare(&s);
-}
-
-// The next task is claimed before the last tile of this one is loaded: the
-// answer of the counter arrives while that tile's slot becomes free.
-static void find_early(Rings *w, const Op *loop) {
-  const Op *claim = NULL;
-  for (const Op *op = loop->regions[0]->last; op; op = op->prev) {
-    if (op->code == OP_CLAIM) claim = op;
-    if (op->nregions && loop_has_fill(op)) return;
-    if (op->code != OP_SFILL || !claim) continue;
-    w->early = op;
-    return;
-  }
-}
-
-static int word_ring(Rings *w) {
-  w->rings[w->nrings] =
-      (Ring){.with = -1, .visits = -1, .stages = COST_RING_TASKS};
-  return (int)w->nrings++;
-}
-
-static void plan_tasks(Rings *w) {
-  const Op *loop = task_loop(w);
-  if (has_op(w->f->body, OP_CLAIM)) w->claims = word_ring(w);
-  if (!loop) return;
-  find_early(w, loop);
-  find_facts(w, loop);
-  if (w->nfacts) w->facts = word_ring(w);
-  if (w->nfacts) hop_rings_keep(w, loop);
-}
-
+// ---------------------------------------------------------------- room
 static bool has_strips(const Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
     if (w->rings[i].strip) return true;
@@ -830,7 +714,7 @@ static void set_strips(Rings *w) {
   uint32_t stages = 0;
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
-    if (!r->strip && r->streams && r->visits < 0 &&
+    if (!r->strip && !r->gathered && r->streams && r->visits < 0 &&
         (!stages || r->stages < stages))
       stages = r->stages;
   }
@@ -866,7 +750,8 @@ static bool make_room(Rings *w) {
   }
   for (uint32_t i = w->nrings; i-- > 0;) {
     Ring *r = &w->rings[i];
-    if (!r->site || r->strip || !r->streams || r->visits >= 0 || r->stages <= 2)
+    if (!r->site || r->strip || r->gathered || !r->streams || r->visits >= 0 ||
+        r->stages <= 2)
       continue;
     r->stages--;
     return true;
@@ -924,7 +809,7 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   if (w->apart && w->mends) return false;
   if (w->brief) find_turns(w);
   if (!rings_fit(w)) return false;
-  plan_tasks(w);
+  hop_rings_tasks(w);
   share_counts(w);
   if (!strips_fit(w)) return false;
   join_strips(w);

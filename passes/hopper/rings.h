@@ -16,6 +16,7 @@ typedef struct Ring {
   const Op *site;   // one of its sfills or sputs; NULL: words for each task
   bool raw;         // tiles that a maker reads
   bool made;        // tiles that it computes: sputs
+  bool gathered;    // all groups put their parts of tiles that all give back
   uint32_t maker;   // then: which one
   bool own;         // slots for each group
   uint32_t fills;   // most fills in one body of a loop
@@ -32,7 +33,7 @@ typedef struct Ring {
   uint32_t stages;
   uint32_t count;  // the ring that has been filled as often at any time
   Value smem, full, empty;  // the buffers (warps)
-  Value cut;                // its panels as tiles
+  Value cut;                // its panels as tiles; gathered: groups' parts
 } Ring;
 
 typedef struct Rings {
@@ -69,6 +70,7 @@ typedef struct Rings {
   const Op *behind;  // then: `skip` of what groups leave unread at last
   int turns;         // and the ring of the groups' own tiles, -1: none
   bool mends;        // groups change a tile that they share
+  int64_t left;      // bytes, where rings have the fewest stages
   bool changed, fails;
 } Rings;
 
@@ -82,6 +84,11 @@ void hop_rings_making(Rings *w);
 // Is op a sput of the maker's? Or any that a ring's tile begins with?
 bool hop_rings_made(const Rings *w, const Op *op);
 bool hop_rings_fills(const Rings *w, const Op *op);
+// Is op a loop over tasks? What is loaded a task ahead does not make it
+// another.
+bool hop_rings_is_task_loop(const Func *f, const Op *op);
+// Plans what the producer says of each (rings_tasks.c).
+void hop_rings_tasks(Rings *w);
 // Finds what is kept for that loop over tasks (rings_scalars.c).
 void hop_rings_keep(Rings *w, const Op *loop);
 // False if the tiles wanted depend on fragments, or the rings do not fit into

@@ -124,7 +124,8 @@ bool hop_rings_made(const Rings *w, const Op *op) {
 }
 
 bool hop_rings_fills(const Rings *w, const Op *op) {
-  return op->code == OP_SFILL || hop_rings_made(w, op);
+  bool gathered = op->code == OP_GTILE && ir_attr_i(op, AT_VISIT, 0);
+  return op->code == OP_SFILL || gathered || hop_rings_made(w, op);
 }
 
 static bool is_making(const Rings *w, Value v) {

@@ -20,10 +20,19 @@ static Value as_panels(Builder *b, Value smem) {
   return ir_op(b, OP_SALLOC, &smem, 1, NULL, 0, &t, 1, 0)->res[0];
 }
 
+// The memory of tiles as a ring of so many parts of each.
+static Value as_parts(Builder *b, Value smem, uint32_t parts) {
+  Type t = *ir_type(b->fn, smem);
+  t.ext[2] *= parts;
+  t.ext[0] /= parts;
+  return ir_op(b, OP_SALLOC, &smem, 1, NULL, 0, &t, 1, 0)->res[0];
+}
+
 void hop_rings_make(Rings *w, Builder *b, Ring *r) {
   const Ring *first = r->visits >= 0 ? &w->rings[r->visits] : NULL;
   if (first) {
     r->smem = first->smem, r->empty = first->empty;
+    if (r->gathered) r->full = first->full;
     return;
   }
   uint32_t slots = r->stages * (r->own ? w->groups : 1);
@@ -35,10 +44,13 @@ void hop_rings_make(Rings *w, Builder *b, Ring *r) {
   if (r->site) t = *ir_type(w->f, r->site->res[0]);
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
-  uint32_t writers = r->made ? HW_GROUP_WARPS : 1;
+  uint32_t writers = r->made       ? HW_GROUP_WARPS
+                     : r->gathered ? HW_GROUP_WARPS * w->groups
+                                   : 1;
   r->full = r->with >= 0 ? w->rings[r->with].full
                          : barrier(b, slots * r->panels, writers);
   if (r->panels > 1 || r->cuts) r->cut = as_panels(b, r->smem);
+  if (r->gathered) r->cut = as_parts(b, r->smem, w->groups);
   uint32_t arrivals = r->site ? HW_GROUP_WARPS : HW_GROUP_THREADS;  // (receive)
   r->empty = r->rides ? 0 : barrier(b, slots, arrivals * readers);
 }

@@ -46,6 +46,8 @@ void hop_role_await_slot(Role *r, Builder *b, const Op *put);
 // Is it a tile that this role makes?
 bool hop_role_makes(const Role *r, const Op *op);
 void hop_role_make(Role *r, Builder *b, const Op *op);
+// Puts the group's part of a tile of all groups.
+void hop_role_gather(Role *r, Builder *b, const Op *op);
 // Is op, which a ring's tile begins with, one that this role reads?
 bool hop_role_reads(const Role *r, const Op *op);
 

@@ -40,6 +40,21 @@ void hop_role_make(Role *r, Builder *b, const Op *op) {
   r->awaited = NULL;
 }
 
+void hop_role_gather(Role *r, Builder *b, const Op *op) {
+  uint32_t k = (uint32_t)hop_rings_of(r->w, op);
+  const Ring *ring = &r->w->rings[k];
+  Turn t = hop_role_turn(r, b, k);
+  hop_role_wait(b, ring->empty, t.slot, ir_2(b, OP_SUB, i32(b, 1), t.parity));
+  Value at = ir_2(b, OP_MUL, t.slot, i32(b, r->w->groups));
+  at = ir_2(b, OP_ADD, at, r->group);
+  Value put[] = {hop_rings_panel_of(b, ring->cut, at),
+                 hop_role_value(r, op->args[0])};
+  ir_op(b, OP_SSTORE, put, 2, NULL, 0, NULL, 0, 0);
+  ir_bare(b, OP_FENCE_ASYNC);
+  hop_role_arrive(b, ring->full, t.slot, NULL);
+  hop_role_filled(r, b, k, op);
+}
+
 bool hop_role_reads(const Role *r, const Op *op) {
   const Ring *ring = &r->w->rings[hop_rings_of(r->w, op)];
   if (r->maker) return ring->raw && ring->maker == r->number;

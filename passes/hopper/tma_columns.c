@@ -96,6 +96,7 @@ static Type strip_type(const Type *columns) {
 
 static bool is_columns(const Func *f, const Op *op) {
   const Type *t = op->code == OP_GLOAD ? ir_type(f, op->res[0]) : NULL;
+  if (t && ir_type(f, op->args[0])->quads) return false;
   return t && t->kind == TK_FRAG && t->slice == SLICE_COL && !t->partial &&
          t->layout == LY_ACC && op->nargs > 2 &&
          op->nargs <= 1 + HW_COPY_AXES && dtype_size(t->dtype) <= 4 &&

@@ -493,7 +493,8 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   if (!r->w->brief) returned(r, b, &tile);
   Turn t = hop_role_turn(r, b, k);
   tile.slot = own_slot(b, ring, r->block, t.slot);
-  tile.parity = ring->with < 0 && ring->visits < 0 ? t.parity : 0;
+  bool again = ring->visits >= 0 && !ring->gathered;
+  tile.parity = ring->with < 0 && !again ? t.parity : 0;
   if ((int)k == r->w->lent) r->lent = tile.slot;
   if (at_once) arrived(r, b, &tile);
   if (r->maker) hop_role_await_slot(r, b, hop_role_next_made(r, op));
@@ -552,7 +553,7 @@ static bool keeps(const Role *r, Value v) {
 // but not what is only found again.
 static bool counts(const Role *r, const Ring *ring) {
   if (!ring->site) return true;
-  if (r->producer) return !ring->made && ring->visits < 0;
+  if (r->producer) return !ring->made && !ring->gathered && ring->visits < 0;
   if (!r->maker) return !ring->raw;
   return (ring->raw || ring->made) && ring->maker == r->number;
 }
@@ -813,6 +814,11 @@ static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
   else ir_clone(b, r->w->f, op, &r->map, NULL);
 }
 
+// Are parts of a tile of all groups put here, and not found again?
+static bool is_put(const Role *r, const Op *op) {
+  return !r->producer && !r->maker && ir_attr_i(op, AT_VISIT, 0) == 1;
+}
+
 // All ops of a region but its yield.
 static void copy_region(Role *r, const Region *from, Builder *b,
                         const Live *outer) {
@@ -829,6 +835,8 @@ static void copy_region(Role *r, const Region *from, Builder *b,
     if (leaves_at(r, op)) leave(r, b, r->w->behind);
     before_op(r, b, &live, op);
     if (!end && op->code == OP_SFILL && r->producer) produce(r, b, op);
+    else if (!end && op->code == OP_GTILE && is_put(r, op))
+      hop_role_gather(r, b, op);
     else if (!end && hop_rings_fills(r->w, op) && hop_role_reads(r, op))
       live.at[live.n++] = consume(r, b, op);
     else if (!end && hop_role_makes(r, op)) hop_role_make(r, b, op);
@@ -868,6 +876,8 @@ static void roles(Rings *w, Builder *b, bool leanest, Value tiles) {
   const int64_t group = HW_GROUP_THREADS, all = group * w->groups;
   uint32_t level = w->occupancy > 1 ? 1 + leanest : 0, n = 0;
   if (w->makers) level = 2 + w->makers;
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].gathered) level = 6;
   const GpuTeam *regs = target_team(w->groups, level);
   Team t[2 + MAX_MAKERS];
   t[n++] = (Team){LOADS, group, 1, regs->loads};

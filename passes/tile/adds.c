@@ -8,8 +8,15 @@
 //           store(%A, %new, %q, %d)
 //
 // Tasks along the axis that is summed would add to the same elements in any
-// order: one task has all of the axis, a tile after the other.
-// Tests: test/passes/tile/adds.tir.
+// order: one task has all of the axis, a tile after the other. On a GPU any
+// order will do (`--any-order`), and tasks add what their own rows are summed
+// to:
+//
+//   after   grid(.., k:128)
+//           %sum = dot(select(%rows, %x, 0), %y) {over = [k]}
+//           store(%A, %sum, %q, %d) {add}
+//
+// Tests: test/passes/tile/adds.tir, adds-gpu.tir.
 #include "passes/tile/loop.h"
 
 static void see_store(void *data, Op *op) {
@@ -130,16 +137,57 @@ static Value sum_of(KeyLoop *l, Builder *b, const Op *sum, ValueMap *m,
   return ir_2(b, OP_ADD, old, or_0(b, counts, x));
 }
 
+Value tile_adds_rows(const KeyLoop *l, Builder *b, Value from, Value v) {
+  const Func *f = l->t->from;
+  for (const Op *op = l->local->first; op; op = op->next) {
+    const Op *sum = op->code == OP_STORE ? ir_def(f, op->args[1]) : NULL;
+    if (!sum || !l->t->gpu || !ir_mentions(sum, from)) continue;
+    uint32_t axis = (uint32_t)ir_attr(sum, AT_OVER)->list[0];
+    Value all, live = live_rows(l->t, b, axis, &all);
+    return live ? or_0(b, ir_2(b, OP_OR, all, live), v) : v;
+  }
+  return v;
+}
+
+// The same of this task's rows alone. A GPU's products have 0 where one of
+// their operands does, but for what is behind the end of the tiled axis.
+static Value part_of(KeyLoop *l, Builder *b, const Op *sum, ValueMap *m) {
+  const IrAttr *over = ir_attr(sum, AT_OVER);
+  uint32_t axis = (uint32_t)over->list[0];
+  Value v[2];
+  bool tiled = (int)axis == l->t->plan.lane, done = false;
+  for (uint32_t i = 0; i < 2; i++) {
+    v[i] = tile_need(l, b, sum->args[i], m);
+    if (done || !type_has_axis(ir_type(b->fn, v[i]), l->axis)) continue;
+    for (const KeyLoop *o = l; o; o = o->outer)
+      if (o->masked) v[i] = or_0(b, o->mask, v[i]);
+    v[i] = tile_adds_rows(l, b, sum->args[i], v[i]);
+    done = true;
+  }
+  if (tiled) return ir_dot(b, v[0], v[1], &axis, 1);
+  DType t = ir_type(l->t->from, sum->res[0])->dtype;
+  for (uint32_t i = 0; i < 2; i++) v[i] = ir_cast(b, t, v[i]);
+  return ir_2(b, OP_MUL, v[0], v[1]);
+}
+
 static void add(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
   Value args[MAX_AXES + 3] = {vmap_get(m, op->args[0])}, *at = args + 2;
-  uint32_t n = op->nargs - 2;
+  const Op *sum = ir_def(l->t->from, op->args[1]);
+  uint32_t n = op->nargs - 2, nattrs = 0;
   for (uint32_t i = 0; i < n; i++) at[i] = tile_need(l, b, op->args[i + 2], m);
-  Value old = ir_load(b, args[0], at, n);
-  args[1] = sum_of(l, b, ir_def(l->t->from, op->args[1]), m, old);
-  bool masked = l->masked && !tile_ends_with_keys(l, op, m);
+  if (l->t->gpu) {
+    args[1] = part_of(l, b, sum, m);
+  } else {
+    Value old = ir_load(b, args[0], at, n);
+    args[1] = sum_of(l, b, sum, m, old);
+  }
+  // Of masked keys a GPU adds zeros.
+  bool masked = l->masked && !l->t->gpu && !tile_ends_with_keys(l, op, m);
   if (masked) at[n] = l->kmask;
-  IrAttr mask = {.id = AT_MASKED, .i = 1};
-  ir_op(b, OP_STORE, args, n + 2 + masked, &mask, masked, NULL, 0, 0);
+  IrAttr attrs[2];
+  if (masked) attrs[nattrs++] = attr_i(AT_MASKED, 1);
+  if (l->t->gpu) attrs[nattrs++] = attr_i(AT_ADD, 1);
+  ir_op(b, OP_STORE, args, n + 2 + masked, attrs, nattrs, NULL, 0, 0);
 }
 
 void tile_adds(KeyLoop *l, Builder *b, ValueMap *m) {

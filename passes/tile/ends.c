@@ -69,6 +69,11 @@ static bool reaches_behind(const Tiler *t, const Op *op) {
     Value v = op->args[2 + i];
     varies |= type_has_axis(ir_type(f, v), lane);
     if (ends_with(t, v, to->size[i])) return false;
+    // Rows up to the next multiple of 16 are nobody's.
+    const Op *at = ir_def(f, v);
+    if (to->quads && i + 2 == to->n && at && at->code == OP_INDEX &&
+        (uint32_t)ir_attr_i(at, AT_AXIS, 0) == lane)
+      return false;
   }
   return varies;
 }

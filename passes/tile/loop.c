@@ -96,8 +96,7 @@ static Value clean_load(KeyLoop *l, Builder *b, const Op *op, Value v,
   bool plain = op->code == OP_LOAD && l->masked && l->kmask && t->n > 1 &&
                type_has_axis(t, l->axis) && dtype_is_float(t->dtype);
   if (!plain || (l->extent_only && tile_ends_with_keys(l, op, m))) return v;
-  if (stays(l, op)) return v;
-  return tile_keep_if(b, l->kmask, v, 0);
+  return stays(l, op) ? v : tile_keep_if(b, l->kmask, v, 0);
 }
 
 // Whether what is read for a masked key can reach v, a value of the local
@@ -261,12 +260,12 @@ static bool is_loaded(const KeyLoop *l, Value v) {
 static Value clean_operand(KeyLoop *l, Builder *b, Value from, Value v,
                            bool computed) {
   if (computed) return tile_keep_if(b, l->mask, v, 0);
-  bool loaded =
-      is_loaded(l, from) || !type_has_axis(ir_type(b->fn, v), l->axis);
-  return loaded || !exposed(l, from) ? v : tile_keep_if(b, l->kmask, v, 0);
+  bool keys = type_has_axis(ir_type(b->fn, v), l->axis);
+  bool open = keys && !is_loaded(l, from) && exposed(l, from);
+  return open ? tile_keep_if(b, l->kmask, v, 0) : v;
 }
 
-// A dot whose result is the accumulator's type takes it as third operand.
+// A dot of the accumulator's type takes it as third operand.
 static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
                      Value acc, uint32_t i) {
   bool guard = listed(l->op, AT_GUARD, i);
@@ -279,10 +278,12 @@ static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
     bool all = guard || l->fill == FILL_SELECT;
     bool xl = has_lanes(l, b, x), yl = has_lanes(l, b, y);
     bool ex = exposed(l, dot->args[0]), ey = exposed(l, dot->args[1]);
-    x = clean_operand(l, b, dot->args[0], x,
-                      (xl || !yl) && (all || (xl && ex)));
+    bool cx = (xl || !yl) && (all || (xl && ex));
+    x = clean_operand(l, b, dot->args[0], x, cx);
     y = clean_operand(l, b, dot->args[1], y, yl && ((all && !xl) || ey));
   }
+  x = tile_adds_rows(l, b, dot->args[0], x);
+  y = tile_adds_rows(l, b, dot->args[1], y);
   Value args[4] = {x, y, acc, l->keep};
   Op *d = ir_op(b, OP_DOT, args, 2, &over, 1, NULL, 1, 0);
   bool same = type_eq(ir_type(b->fn, d->res[0]), type);

@@ -78,6 +78,9 @@ void tile_live_rows(KeyLoop *l, Builder *b);
 Value tile_is_finite(Builder *b, Value v, uint32_t axis);
 // Whether what the rows of stores that add share is, in front of the loop; 0:
 // it does not matter.
+// v, of the value `from` of the stream, with 0 behind the end of the tiled axis
+// where sums over it are added (GPU): others that multiply v take the same.
+Value tile_adds_rows(const KeyLoop *l, Builder *b, Value from, Value v);
 Value tile_adds_finite(KeyLoop *l, Builder *b, ValueMap *m);
 // The stores of the pass that add, for the tile that is open.
 void tile_adds(KeyLoop *l, Builder *b, ValueMap *m);

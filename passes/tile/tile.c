@@ -403,7 +403,7 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   TilePlan plan;
   if (!tile_plan_chunk(cx, f, opt->target, &plan)) plan = tile_plan(cx, f, opt);
   plan.outer = outer;
-  plan.serial = tile_serial(f);
+  plan.serial = gpu ? 0 : tile_serial(f);
   bool chunks = lane_walks(f->body) || pieces_of_chunk(f);
   if (chunks && gpu && opt->target->gpu.hopper) plan.pieces_of = pieces_axes(f);
   if (gpu) tile_bounds_plan(cx, f, &plan);

@@ -16,12 +16,13 @@ static void keep_phases(Module *m, const char *name) {
   m->funcs.n = n;
 }
 
-static bool shares_ties(const Decl *prog) {
+// Has the program the attribute with that word?
+static bool asks(const Decl *prog, const char *name, const char *word) {
   for (uint32_t i = 0; i < prog->attrs.n; i++) {
     const Attr *a = &prog->attrs.at[i];
-    if (strcmp(a->name, "ties") || !a->args.n) continue;
+    if (strcmp(a->name, name) || !a->args.n) continue;
     const Expr *v = a->args.at[0].value;
-    return v->kind == EX_NAME && !strcmp(v->name, "all");
+    return v->kind == EX_NAME && !strcmp(v->name, word);
   }
   return false;
 }
@@ -30,12 +31,14 @@ static bool run_grad(Ctx *cx, Module *m, const Decl *prog,
                      const Target *target) {
   const char *inputs = prog->derived->inputs;
   Buf log = {.arena = &cx->session};
-  PipelineOpt opt = {.pass = {.target = target ? target : target_by_name("cpu"),
-                              .split_k = -1,
-                              .share_ties = shares_ties(prog->derived->of),
-                              .grad = *inputs ? inputs : NULL,
-                              .jvp = *inputs ? inputs : NULL},
-                     .log = &log};
+  PipelineOpt opt = {
+      .pass = {.target = target ? target : target_by_name("cpu"),
+               .split_k = -1,
+               .share_ties = asks(prog->derived->of, "ties", "all"),
+               .any_order = asks(prog->derived->of, "deterministic", "off"),
+               .grad = *inputs ? inputs : NULL,
+               .jvp = *inputs ? inputs : NULL},
+      .log = &log};
   return pass_run(cx, m, prog->derived->tangent ? forward : passes, &opt);
 }
 
