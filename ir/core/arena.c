@@ -39,7 +39,8 @@ enum {
 
 struct ArenaBlock {
   ArenaBlock *below;
-  size_t at, cap;  // bytes used and usable in `mem`
+  ArenaPool *pool;  // that counts it
+  size_t at, cap;   // bytes used and usable in `mem`
   _Alignas(ALIGN) char mem[];
 };
 
@@ -66,10 +67,12 @@ static ArenaBlock *push_block(Arena *a, size_t need) {
   if (cap > LAST_BLOCK) cap = LAST_BLOCK;
   if (cap < need) cap = need;
   bool room = pool_take(a->pool, cap);
+  if (!room && pool_take(a->pool, need)) cap = need, room = true;
   ArenaBlock *b = room ? malloc(sizeof *b + cap) : NULL;
   if (room && !b) pool_give(a->pool, cap);
   if (!b) out_of_memory(a);
   b->below = a->top;
+  b->pool = a->pool;
   b->at = 0;
   b->cap = cap;
   HIDE(b->mem, cap);
@@ -126,7 +129,7 @@ void arena_reset(Arena *a, ArenaMark m) {
     ArenaBlock *b = a->top;
     a->top = b->below;
     SHOW(b->mem, b->cap);
-    pool_give(a->pool, b->cap);
+    pool_give(b->pool, b->cap);
     free(b);
   }
   if (a->top) {

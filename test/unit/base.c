@@ -175,7 +175,7 @@ static void limits(void) {
   EXPECT(!ctx_try(&cx, fill, &cx) && ctx_try(&cx, nothing, &cx));
   EXPECT(!cx.session.oom);
   ArenaPool pool = {.limit = 1 << 20};
-  cx.session.pool = &pool;
+  cx.session.pool = cx.scratch.pool = &pool;
   cx.session.limit = 0;
   Ctx helper;
   ctx_init_helper(&helper, &cx);

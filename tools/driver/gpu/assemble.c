@@ -310,17 +310,23 @@ static bool next_tries(const Built *b, DrvTry *now) {
   return any;
 }
 
+// Whether far more lives at once in chunks of steps than a thread has: more by
+// the text, and by what ptxas spills at best.
+static bool is_far(const Built *b, uint32_t i, const Func *f, uint32_t regs) {
+  uint64_t spilled = drv_best_try(&b->courses[i])->flaws / COST_FIT_PER_REG;
+  return ir_has_products(f) && spilled > COST_PTXAS_FAR &&
+         regs > drv_has_registers(f, b->recipe.target) + COST_PTXAS_FAR;
+}
+
 // Whether other code is of use: of a loop over keys that leaves something in
 // shared memory, whether it frees as many registers as the best so far spills;
-// of chunks of steps, whether no longer far more lives than a thread has.
+// of chunks of steps, whether no longer far too much lives.
 static bool frees(Ctx *cx, const Built *b, const Built *made, uint32_t i,
                   const DrvTry *t) {
   const Func *f = made->kernels.at[i].func, *first = b->kernels.at[i].func;
   if (t->relief < RELIEF_REMAT) return true;
   uint32_t has = ir_pressure(f, &cx->session).regs;
-  if (ir_has_steps(f))
-    return !ir_has_products(f) ||
-           has <= drv_has_registers(f, b->recipe.target) + COST_PTXAS_FAR;
+  if (ir_has_steps(f)) return !is_far(b, i, f, has);
   uint32_t had = ir_pressure(first, &cx->session).regs;
   uint64_t freed = had > has ? had - has : 0;
   return freed &&
@@ -428,7 +434,7 @@ static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
 // ---------------------------------------------------------------- tiles
 bool drv_may_run(const Built *b, uint32_t i) {
   const Course *c = b->parts ? &b->courses[i] : NULL;
-  bool left = !c || (c->runs < COST_PTXAS_RUNS);
+  bool left = !c || c->runs < COST_PTXAS_RUNS;
   return (left || b->kernels.at[i].lacks) && cg_kernel_cost(&b->kernels.at[i]);
 }
 
