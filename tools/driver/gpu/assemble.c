@@ -313,7 +313,7 @@ static bool next_tries(const Built *b, DrvTry *now) {
 // Whether far more lives at once in chunks of steps than a thread has: more by
 // the text, and by what ptxas spills at best.
 static bool is_far(const Built *b, uint32_t i, const Func *f, uint32_t regs) {
-  uint64_t spilled = drv_best_try(&b->courses[i])->flaws / COST_FIT_PER_REG;
+  uint64_t spilled = drv_best_try(&b->courses[i])->flaws / COST_FIT_SPILLED;
   return ir_has_products(f) && spilled > COST_PTXAS_FAR &&
          regs > drv_has_registers(f, b->recipe.target) + COST_PTXAS_FAR;
 }
