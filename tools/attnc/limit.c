@@ -62,10 +62,19 @@ static void tell(Ctx *cx, const Session *s, DiagId id) {
   }
 }
 
+// No more bytes of data than these. AddressSanitizer takes its own.
+static void bound_data(const struct rlimit *most) {
+#if !defined(__SANITIZE_ADDRESS__)
+  setrlimit(RLIMIT_DATA, most);
+#else
+  (void)most;
+#endif
+}
+
 // In a session of its own: the other may be full, or in use. The lock is held.
 void limit_tell(const Session *s, DiagId id) {
   Ctx cx;
-  setrlimit(RLIMIT_DATA, &s->limit.data);
+  bound_data(&s->limit.data);
   ctx_init(&cx);
   cx.session.oom = cx.scratch.oom = cannot_say;
   tell(&cx, s, id);
@@ -124,14 +133,14 @@ static void edge(Watch *w, bool begins) {
   Pages p = pages_of(l->fd);
   if (!begins) {
     l->left = bytes(p.resident);
-    setrlimit(RLIMIT_DATA, &l->data);
+    bound_data(&l->data);
     return;
   }
   l->had += bytes(p.resident) - l->left;
   if (getrlimit(RLIMIT_DATA, &l->data) != 0 || !p.data) return;
   rlim_t most = (rlim_t)bytes(p.data) + (rlim_t)limit_memory(s->cli) * LOOSE;
   if (most < l->data.rlim_cur)
-    setrlimit(RLIMIT_DATA, &(struct rlimit){most, l->data.rlim_max});
+    bound_data(&(struct rlimit){most, l->data.rlim_max});
 }
 
 // When the compilation has had its time.
