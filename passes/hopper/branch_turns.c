@@ -53,7 +53,7 @@ static bool is_mask(const Turns *t, const Op *op) {
 static bool find(Turns *t) {
   bool product = false;
   for (const Op *op = t->body->first; op; op = op->next) {
-    if (op->nregions || is_mask(t, op)) return false;
+    if (op->nregions || op->nargs > MAX_YIELDED || is_mask(t, op)) return false;
     product |= op->code == OP_WGMMA && turn_of(op) == MINE;
     if (op->code != OP_GSTORE || turn_of(op) != OTHERS) continue;
     Value c = op->args[op->nargs - 1];
