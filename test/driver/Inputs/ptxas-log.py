@@ -1,15 +1,18 @@
-# Stands in for ptxas: nothing spills. argv: a file to which a line is added for each
-# kernel, its name and the level of register usage asked for; ptxas's arguments.
+# Stands in for ptxas: every kernel spills as many bytes as SPILLS says, or none. argv: a file
+# to which a line is added for each kernel, its name and the level of register usage asked for;
+# ptxas's arguments.
+import os
 import re
 import sys
 
 log, args = sys.argv[1], sys.argv[2:]
 open(args[args.index("-o") + 1], "w").write("code")
+spills = os.environ.get("SPILLS", "0")
 option = "--register-usage-level"
 level = args[args.index(option) + 1] if option in args else "own"
 for name in re.findall(r"\.entry (\w+)", open(args[-1]).read()):
     print(f"ptxas info    : Compiling entry function '{name}' for 'sm_90a'")
-    print("    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")
+    print(f"    0 bytes stack frame, {spills} bytes spill stores, {spills} bytes spill loads")
     print("ptxas info    : Used 168 registers, used 16 barriers")
     with open(log, "a") as f:
         f.write(f"{name} level {level}\n")
