@@ -128,28 +128,47 @@ static bool run(Yard *y, Parts *parts) {
 }
 
 // ---------------------------------------------------------------- parts
+static Part *find_part(const Yard *y, const Part *as, CgBytes text) {
+  for (uint32_t k = 0; k < y->all.n; k++) {
+    Part *p = y->all.at[k];
+    if (p->target == as->target && p->level == as->level &&
+        drv_same_text(p->ptx, text))
+      return p;
+  }
+  return NULL;
+}
+
+// The text of kernel i of b alone, as t says; empty: its registers are not one
+// number.
+static CgBytes text_of(Arena *a, const Built *b, const CgDevice *d, uint32_t i,
+                       const DrvTry *t) {
+  Buf alone = {.arena = a}, capped = {.arena = a};
+  if (b->kernels.n > 1)
+    cg_ptx_kernel(d->text.at, b->kernels.at[i].symbol, &alone);
+  const char *ptx = alone.at ? alone.at : d->text.at;
+  if (!t->registers) return (CgBytes){ptx, strlen(ptx)};
+  if (!cg_ptx_capped(ptx, t->registers, &capped)) return (CgBytes){0};
+  return (CgBytes){capped.at, capped.n};
+}
+
 // Kernel i of b as t says; NULL: its registers are not one number.
 static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i,
                      const DrvTry *t) {
   Arena *a = &y->cx->session;
-  CgBytes text = {d->text.at, d->text.n - 1};
-  if (b->kernels.n > 1)
-    text = cg_ptx_kernel(y->cx, text, b->kernels.at[i].symbol);
-  if (t->registers) text = cg_ptx_capped(y->cx, text, t->registers);
-  if (!text.n) return NULL;
-  for (uint32_t k = 0; k < y->all.n; k++) {
-    Part *p = y->all.at[k];
-    if (p->target == b->recipe.target && p->level == t->level &&
-        drv_same_text(p->ptx, text))
-      return p;
+  Part *p, new = {.target = b->recipe.target,
+                  .at = b->recipe.spec.prog->name_span,
+                  .level = t->level,
+                  .kernel = b->kernels.at[i]};
+  ArenaMark mark = arena_mark(&y->cx->scratch);
+  CgBytes text = text_of(&y->cx->scratch, b, d, i, t);
+  p = text.n ? find_part(y, &new, text) : NULL;
+  if (text.n && !p) {
+    p = NEW(a, Part);
+    *p = new;
+    p->ptx = (CgBytes){arena_strndup(a, text.at, text.n), text.n};
+    vec_push(a, &y->all, p);
   }
-  Part *p = NEW(a, Part);
-  *p = (Part){.target = b->recipe.target,
-              .at = b->recipe.spec.prog->name_span,
-              .ptx = text,
-              .level = t->level,
-              .kernel = b->kernels.at[i]};
-  vec_push(a, &y->all, p);
+  arena_reset(&y->cx->scratch, mark);
   return p;
 }
 

@@ -131,11 +131,20 @@ static bool same_around(const CgPtx *a, const CgPtx *b) {
   return same;
 }
 
+static size_t length_of(const Work *w, const CgPtx *rest) {
+  size_t n = rest->around[rest->n].n;
+  for (uint32_t i = 0; i < rest->n; i++)
+    n += rest->around[i].n +
+         (w->known[i] ? w->known[i]->ptx.n : rest->kernel[i].n);
+  return n + 1;  // text in a container ends with a zero
+}
+
 // rest with what is known; false: that stood beside something else.
 static bool fill(const Work *w, const CgPtx *rest, Buf *out) {
   bool same = rest->n == w->n;
   for (uint32_t i = 0; i < w->n && same; i++)
     same = !w->known[i] || same_around(rest, w->known[i]->of);
+  if (same) buf_room(out, length_of(w, rest));
   for (uint32_t i = 0; same && i <= rest->n; i++) {
     buf_add(out, rest->around[i].at, rest->around[i].n);
     if (i == rest->n) break;
