@@ -176,9 +176,12 @@ static Module *make_module(Ctx *cx, DrvSpec s, const Target *target, Level to,
   return NULL;
 }
 
-// What the module was before a pass is of no use: what it is at the end stays.
+// What the module was before a pass is of no use: what it is at the end stays,
+// unless all of it is to go.
 static Module *lower_to(Ctx *cx, DrvSpec s, const Target *target, Level to,
                         const DrvOptions *opt, int64_t columns) {
+  if (cx->home == &cx->modules)
+    return make_module(cx, s, target, to, opt, columns);
   CtxHome h = ctx_home(cx);
   Module *m = make_module(cx, s, target, to, opt, columns);
   Module *out = m ? ir_copy(m, h.was) : NULL;

@@ -57,11 +57,11 @@ typedef struct Work {
   const Known **known;  // by kernel, or NULL
 } Work;
 
-CgBytes drv_mach_of(Ctx *cx, const Module *m, Func *f) {
+CgBytes drv_mach_of(Arena *a, const Module *m, Func *f) {
   Module one = *m;
-  Buf text = {.arena = &cx->session};
+  Buf text = {.arena = a};
   memset(&one.funcs, 0, sizeof one.funcs);
-  vec_push(&cx->session, &one.funcs, f);
+  vec_push(a, &one.funcs, f);
   ir_print(&one, &text);
   return (CgBytes){text.at, text.n};
 }
@@ -82,7 +82,7 @@ static void look_up(Work *w) {
     Func *f = w->m->funcs.at[i];
     if (f->kind != FK_PROGRAM) continue;
     uint32_t at = w->n++;
-    w->mach[at] = drv_mach_of(w->cx, w->m, f);
+    w->mach[at] = drv_mach_of(a, w->m, f);
     w->known[at] = find(w->memo, at, w->mach[at]);
     w->found += w->known[at] != NULL;
   }
