@@ -62,8 +62,10 @@ typedef struct Gpu {
   V desc0;              // its address as a matrix descriptor has it, i32
   V tid, warp, lane;    // in the CTA
   uint64_t *tensor_at;  // by value: offset of a tensor's record
-  uint64_t scalars_at, given_at, dims_at, ntasks_at, workspace_at, counter_at,
-      maps_at;
+  uint64_t scalars_at, given_at, dims_at, numbers_at, ntasks_at, workspace_at,
+      counter_at, maps_at;
+  Dim *number;  // that the host computes
+  uint32_t nnumbers;
   uint32_t shared;   // bytes of the program's shared memory
   uint32_t scratch;  // code generation's own, behind it: of each group,
   uint32_t outside;  // and (1) of code outside of roles

@@ -214,6 +214,7 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
              .arena = &cx->scratch,
              .alone = is_alone(t, opt),
              .once = t->gpu.hopper && (opt->few || opt->decode),
+             .few = t->gpu.hopper && opt->few,
              .scarce = relief_scarce(opt),
              .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided,
              .mixed = t->gpu.direct && !opt->strided && !opt->spare_regs};
