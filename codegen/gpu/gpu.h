@@ -84,6 +84,7 @@ typedef struct Product {
   const Op *op;
   const Type *at, *bt, *ct;
   bool ta, tb;
+  bool dealt;  // warps have the same rows of A, and their own 16 rows of B
   Tile a, b;
   const Frag *areg;  // NULL: A is the shared tile a
   uint32_t rows, k;  // rows of all warps together, k extent
@@ -337,6 +338,7 @@ extern GpuEmit gpu_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
 
 extern GpuEmit nv_ftrinv;  // codegen/nv/tri.c
 extern GpuEmit nv_skew;    // codegen/nv/skew.c
+extern GpuEmit nv_fwarp;   // codegen/nv/fwarp.c
 
 // ---- kernels (kernel.c), control flow (control.c; codegen/nv/roles.c), dispatch
 // (op.c)

@@ -143,8 +143,7 @@ static bool add_phase(Records *r, const Unit *u, uint32_t number) {
                       .map = r->maps.n,
                       .nmaps = p->nmaps,
                       .code = own ? u->part[number] : 0,
-                      .makes = {(uint32_t)p->makes,
-                                (uint32_t)(p->makes >> 32)},
+                      .makes = {(uint32_t)p->makes, (uint32_t)(p->makes >> 32)},
                       .numbers = number_list(r, u, p)};
   vec_push(r->box->a, &r->phases, x);
   for (uint32_t i = 0; i < p->nmaps; i++)

@@ -81,7 +81,7 @@ typedef struct Place {
   bool scarce;          // registers: operands that may be elsewhere are
   bool alone;           // launch says so: one workgroup on a CU
   bool once;            // or that keys are read once, by few rows
-  bool few;             // the body is for no more rows than a group has
+  uint32_t most;        // rows that the body is for, 0: any
   bool dense;           // launch says so: rows of tensors are dense
   bool mixed;           // and that operations may mix, as tiles that are copied
                         // ahead need no registers

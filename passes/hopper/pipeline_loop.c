@@ -215,6 +215,8 @@ static bool classify(Stage *s) {
       continue;
     }
     if (!is_streamed(s, op)) return false;
+    // Warps with keys of their own multiply by themselves.
+    if (ir_attr_i(op, AT_DEALT, 0)) return false;
     // Groups with columns of their own need a tile of keys until the end of its
     // step: another step's would have no room. They fill each other's gaps.
     if (op->nargs > 3) return false;
