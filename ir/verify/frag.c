@@ -377,7 +377,9 @@ static bool check_mma(Verifier *v, const Op *op) {
   if (eight && gpu->f8 == F8_FNUZ && !check_fnuz(v, op)) return false;
   bool acc = is_whole(c) && c->layout == gpu->acc && c->dtype == DT_F32;
   if (!acc) return wrong_result(v, op);
-  if (a->ext[ta ? 1 : 0] != c->ext[0]) return wrong_operand(v, op, 0);
+  uint32_t m = c->ext[0], warp = facts(v)->rows;
+  bool one = ir_attr_i(op, AT_DEALT, 0) && !in_regs && a->ext[0] == warp;
+  if (a->ext[ta ? 1 : 0] != m && !one) return wrong_operand(v, op, 0);
   uint32_t rows = dealt(v, op, b->ext[0]);
   uint32_t n = trans ? b->ext[1] : rows;
   if ((op->nargs > 3 ? n < c->ext[1] : n != c->ext[1]) ||

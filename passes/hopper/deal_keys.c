@@ -1,12 +1,14 @@
 // deal_keys: few rows, which one warp has, are in all warps of a group, and the
 // keys of a step are dealt to these.
 //
+//   %q = sput(%x) : smem<64x128xbf16,sw128>
 //   %s = mma(%q, %k) : frag<64x64xf32,acc>
 //   %h = lt(bcast(%c), bcast(%n))                  %c, %r: coord, of columns
 //   ..                                             and of rows
 //   %o = mma(%p, %v, %acc) {trans = true}
 //   %x = other(%o, %none) {pos = 1}
 // to
+//   %q = sput(%y) : smem<16x128xbf16,sw128>        %y: the first rows of %x
 //   %s = mma(%q, %k) {dealt = true} : frag<64x16xf32,acc>
 //   %h = lt(add(bcast(%c), bcast(%r - %r mod 16)), bcast(%n of row %r mod 16))
 //   ..
@@ -230,6 +232,61 @@ static Value deal(Deal *d, Value v) {
   return d->dealt[v] = same ? args[0] : copy(d, op, args, dealt_type(d->f, v));
 }
 
+// ---------------------------------------------------------------- few rows
+// The type of a warp's rows of what threads load for the tile of all; false:
+// it has other rows.
+static bool short_type(const Func *f, Value v, Type *out) {
+  Type t = *out = *ir_type(f, v);
+  bool col = t.kind == TK_FRAG && t.slice == SLICE_COL;
+  if (t.kind == TK_ELEM) return true;
+  if ((t.kind != TK_FRAG && t.kind != TK_SMEM) ||
+      (t.kind == TK_FRAG && t.layout != LY_LIN) ||
+      t.ext[col] != HW_GROUP_ROWS)
+    return false;
+  out->ext[col] = WARP_ROWS;
+  return true;
+}
+
+static bool can_shorten(const Deal *d, Value v) {
+  const Op *op = ir_def(d->f, v);
+  Type t;
+  if (ir_type(d->f, v)->kind == TK_ELEM || ir_type(d->f, v)->kind == TK_TENSOR)
+    return true;
+  if (!op || !short_type(d->f, v, &t) ||
+      (!is_copied(d, op) && op->code != OP_COORD && op->code != OP_CONST))
+    return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!can_shorten(d, op->args[i])) return false;
+  return true;
+}
+
+// v of as many rows as a warp has.
+static Value shorten(Deal *d, Value v) {
+  const Op *op = ir_def(d->f, v);
+  Value args[MAX_AXES + 1];
+  Type t;
+  if (ir_type(d->f, v)->kind != TK_FRAG) return v;
+  if (d->row[v]) return d->row[v];
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = shorten(d, op->args[i]);
+  short_type(d->f, v, &t);
+  return d->row[v] = copy(d, op, args, t);
+}
+
+// Rows that are multiplied by keys are put for one warp.
+static void shorten_rows(Deal *d, Op *score) {
+  Value v = score->args[0];
+  const Op *put = ir_def(d->f, v);
+  Type t;
+  if (v >= d->known || !is_outside(d, v) || !put || put->code != OP_SPUT ||
+      !can_shorten(d, put->args[0]) || !short_type(d->f, v, &t))
+    return;
+  if (!d->row[v]) {
+    Value x = shorten(d, put->args[0]);
+    d->row[v] = copy(d, put, &x, t);
+  }
+  score->args[0] = d->row[v];
+}
+
 // ---------------------------------------------------------------- check
 // What is neither a row's nor of keys may stand in the loop if it has no rows
 // of the group's tiles.
@@ -271,7 +328,10 @@ static void rewrite_op(Deal *d, Op *op) {
     if (v >= d->known || !is_acc(d->f, v) || !is_outside(d, v)) continue;
     op->args[i] = d->keyed[v] ? deal(d, v) : row_of(d, v);
   }
-  if (op->code == OP_MMA) ir_set_attr(d->f, op, attr_i(AT_DEALT, 1));
+  if (op->code == OP_MMA) {
+    ir_set_attr(d->f, op, attr_i(AT_DEALT, 1));
+    shorten_rows(d, op);
+  }
   if (!op->nres || op->res[0] >= d->known || !d->keyed[op->res[0]]) return;
   bool column =
       op->code == OP_BCAST && ir_type(d->f, op->args[0])->slice == SLICE_NONE;
