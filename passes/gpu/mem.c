@@ -578,7 +578,7 @@ Parts lower_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
     Parts all = lower_smem(p, box, t, parts, over);
     p->taken[v] = box;
     if (p->failed) return all;
-    all.from = lower_first_column(p, v);
+    if (p->part >= 0) all.from = lower_first_column(p, v);
     return *s = all;
   }
   if ((parts == 1 && lower_is_box(p, v, t) && !lower_staged(p)) ||
