@@ -240,8 +240,7 @@ static bool short_type(const Func *f, Value v, Type *out) {
   bool col = t.kind == TK_FRAG && t.slice == SLICE_COL;
   if (t.kind == TK_ELEM) return true;
   if ((t.kind != TK_FRAG && t.kind != TK_SMEM) ||
-      (t.kind == TK_FRAG && t.layout != LY_LIN) ||
-      t.ext[col] != HW_GROUP_ROWS)
+      (t.kind == TK_FRAG && t.layout != LY_LIN) || t.ext[col] != HW_GROUP_ROWS)
     return false;
   out->ext[col] = WARP_ROWS;
   return true;
