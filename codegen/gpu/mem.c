@@ -752,11 +752,15 @@ static void load_laid(Gpu *n, const Access *a, const FragMap *m, DType t,
 // ---------------------------------------------------------------- ops
 // May a tile be loaded in pieces? Code for those that travel together and for
 // those that do not is twice as much: beside products where keys are read once,
-// and a task waits for its rows.
-static bool in_pieces(const Gpu *n, const Access *a, int axis) {
+// and a task waits for its rows, which are few words of a thread.
+static bool in_pieces(const Gpu *n, const Access *a, int axis,
+                      const FragMap *m) {
+  enum { MOST_WORDS = 32 };
   if (axis < 0) return false;
-  return !n->multiplies ||
-         (ir_attr_i(ir_launch(n->f), AT_ONCE, 0) && is_sure(n, a, axis));
+  uint32_t bytes =
+      m->regs * (uint32_t)dtype_size(ir_type(n->f, a->tensor)->dtype);
+  return !n->multiplies || (ir_attr_i(ir_launch(n->f), AT_ONCE, 0) &&
+                            is_sure(n, a, axis) && bytes <= 4 * MOST_WORDS);
 }
 
 void gpu_gload(Gpu *n, const Op *op) {
@@ -777,7 +781,7 @@ void gpu_gload(Gpu *n, const Op *op) {
   }
   if (run >= 0) load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
   bool laid = piece >= 0 && is_laid(n, &a, piece);
-  bool pieces = !laid && in_pieces(n, &a, piece);
+  bool pieces = !laid && in_pieces(n, &a, piece, &r.map);
   if (laid) load_laid(n, &a, &r.map, t->dtype, e);
   if (pieces) load_all(n, &a, &r.map, piece, t->dtype, e);
   bool done = run >= 0 || laid || pieces || gpu_load_loose(n, op, &r.map, e);
