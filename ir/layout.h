@@ -73,6 +73,9 @@ uint32_t smem_turned_mask(const Type *t);
 // NULL, or what is wrong with the type.
 const char *smem_error(const Type *t);
 
+// Shared memory of a group for `fwarp`: the registers of a warp's threads.
+uint32_t frag_warp_bytes(const Type *t);
+
 // Shared memory of a group for `skew`: a row of a warp has the columns of the
 // operand that some row of the warp needs, all begin at a multiple of 8.
 enum { SKEW_ROWS = 16, SKEW_MORE = 24 };
