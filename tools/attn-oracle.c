@@ -43,6 +43,7 @@ static const char usage[] =
     "  --relief=LEVEL     GPUs: all kernels as where ptxas would spill\n"
     "                     (passes/support/relief.h)\n"
     "  --condition=U      also allow 4 times what inputs wrong by U change\n"
+    "  --draws=N          of N draws of what is wrong, if not more\n"
     "  --limit=SECONDS    of the processor, for each of several targets\n"
     "  --strides=HOW      of tensors, which the code takes any of: gaps\n"
     "                     between all elements, back (gaps, and elements lie\n"
@@ -96,6 +97,7 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
              o->ntargets < MAX_TARGETS)
       o->target = o->targets[o->ntargets++] = target_by_name(v);
     else if (starts(argv[i], "--condition=", &v)) o->condition = atof(v);
+    else if (starts(argv[i], "--draws=", &v)) o->draws = atoi(v);
     else if (starts(argv[i], "--limit=", &v)) o->limit = (uint32_t)atoi(v);
     else if (starts(argv[i], "--tile-q=", &v)) o->tile_q = atoll(v);
     else if (starts(argv[i], "--tile-k=", &v)) o->tile_k = atoll(v);
@@ -468,7 +470,8 @@ static int draws(const Run *r) {
   for (uint32_t i = 0; i < r->f->params.n; i++)
     if (r->want[i] && r->f->params.at[i].role != PR_IN)
       n += run_count(&r->args[i]);
-  return n > 64 ? 1 : n > 16 ? 3 : MAX_DRAWS;
+  int least = n > 64 ? 1 : n > 16 ? 3 : MAX_DRAWS;
+  return r->o->draws > least ? r->o->draws : least;
 }
 
 // The largest differences that one more draw of disturbed inputs shows.

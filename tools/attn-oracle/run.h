@@ -15,7 +15,7 @@ typedef struct Options {
   int64_t tile_q, tile_k, relief;
   const char *dims[MAX_DIMS], *ins[MAX_ARGS];
   uint32_t ndims, nins;
-  int runs;
+  int runs, draws;
   uint64_t seed;
   double tol, condition;
   bool round, print, mutant, strided, same, fd;

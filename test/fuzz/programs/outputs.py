@@ -72,6 +72,6 @@ def row_output(p, r):
     k = p.key
     what = r.choice([f"sum({k}: W * W)", f"max({k}: W) + 1.0", f"mean({k}: W)",
                      f"f32(count({k}: true))", f"log(1.5 + sum({k}: abs(W)))",
-                     f"min({k}: W) - 1.0", f"sum({k}: W * f32({k})) * 0.1"])
+                     f"min({k}: W) - 2.0", f"sum({k}: W * f32({k})) * 0.1"])
     if "packed" not in p.words:
         p.more.append(lambda w: p.extra("X1", what.replace("W", w)))
