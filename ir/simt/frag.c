@@ -445,7 +445,9 @@ static void skew_all(Wave *w, uint32_t n, const Op *op) {
   for (uint32_t i = 0; i < x.rows; i++)
     for (uint32_t j = 0; j < x.cols; j++) {
       int64_t same = turned ? j : i, other = turned ? i : j;
-      x.at[i * x.cols + j] = d.at[same * d.cols + pos + sign * (other - same)];
+      int64_t at = pos + sign * (other - same);
+      bool inside = at >= 0 && at < d.cols;
+      x.at[i * x.cols + j] = inside ? d.at[same * d.cols + at] : 0;
     }
   spread(w, n, op->res[0], x);
   arena_reset(a, mark);

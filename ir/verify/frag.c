@@ -144,14 +144,13 @@ static bool check_skew(Verifier *v, const Op *op) {
   want.ext[1] = r->ext[1];
   uint32_t rows = SKEW_ROWS * (ir_group_threads(v->f, op) / 32);
   if (!is_whole(x) || x->layout != LY_ACC || x->dtype != DT_F32 ||
-      x->ext[0] != rows)
+      x->ext[0] % rows)
     return wrong_operand(v, op, 0);
   if (!type_eq(r, &want) || r->ext[1] % BLOCK) return wrong_result(v, op);
   if (turned && (r->ext[0] != rows || r->ext[1] != rows))
     return wrong_result(v, op);
-  bool ok = (ir_attr_i(op, AT_POS, 0) + 1) % BLOCK == 0 &&
-            skew_inside(op, x->ext[0], r->ext[!turned], x->ext[1]);
-  return ok || verify_fail(v, op, "a diagonal lies outside of the operand");
+  return (ir_attr_i(op, AT_POS, 0) + 1) % BLOCK == 0 ||
+         verify_fail(v, op, "diagonals do not begin with a block of columns");
 }
 
 static bool check_ftrinv(Verifier *v, const Op *op) {

@@ -50,9 +50,7 @@ static Module *staged(Ctx *cx, DrvSpec s, const Target *t, Level to,
   if (!t || t->kind != TARGET_GPU || to < LV_TILE)
     return drv_lower(cx, s, t, to, opt);
   if (to == LV_MACH) return plan_fit(cx, s, t, opt);
-  DrvOptions quiet = *opt;
-  quiet.print_after_all = quiet.time_passes = false;
-  quiet.dump_dir = NULL;
+  DrvOptions quiet = drv_quietly(opt);
   DiagMark mark = diag_mark(cx);
   if (plan_fit(cx, s, t, &quiet)) opt->spare_smem = quiet.spare_smem;
   else if (!diag_has_bug(cx)) diag_forget(cx, mark);
@@ -493,14 +491,14 @@ static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
 // before there is any. NULL: nothing.
 static const Param *find_odd(Ctx *cx, const Recipe *r) {
   const Param *odd = drv_many_axes(r);
-  DrvOptions quiet = r->opt;
-  quiet.print_after_all = quiet.time_passes = false;
-  quiet.dump_dir = NULL;
+  DrvOptions quiet = drv_quietly(&r->opt);
   if (odd || !r->target->gpu.general) return odd;
+  CtxHome h = ctx_home(cx);
   DiagMark mark = diag_mark(cx);
   const Module *m = plan_fit(cx, r->spec, r->target, &quiet);
   if (m) odd = drv_odd_rows(r, m);
   diag_forget(cx, mark);
+  ctx_leave(cx, h);
   return odd;
 }
 
