@@ -561,8 +561,7 @@ typedef struct Join {
   Tiler *t;
   const Op *op;
   const Region *correct;
-  Value asked;       // how many are asked for: maybe more,
-  bool late;         // where their number would have to be waited for
+  Value parts;       // how many
   int64_t together;  // so many beside each other
   uint32_t axis;     // along this, where there are several
   uint32_t turns;    // so many of these at a time
@@ -624,61 +623,40 @@ static void join(Join *j, Builder *b, const Value *old, const Value *part,
   }
 }
 
-// How many parts a count says, which is where part `part` is: one has stored
-// the results.
-static Value count_at(Tiler *t, Builder *b, Value part) {
-  Value at[MAX_AXES + 1], zero = ir_const_i(b, DT_I64, 0);
-  Value row = t->plan.lane >= 0 ? t->origin[t->plan.lane] : 0;
-  uint32_t k = count_place(t, part, row, at);
-  Value n = ir_cast(b, DT_I64, ir_load(b, t->counts, at, k));
-  t->whole = ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1), n);
-  return ir_3(b, OP_SELECT, t->whole, n, zero);
-}
-
-// How many parts there are to join, if there are several. Where parts are not
-// planned there is room for few more than there are: all are asked for, beside
-// their number.
-static void count_joined(Join *j, Builder *b) {
-  Tiler *t = j->t;
-  Value zero = ir_const_i(b, DT_I64, 0);
-  j->asked = ir_dim(b, t->plan.parts);
-  j->late = t->plan.counted && t->plan.by >= 0 && t->beside;
-  if (j->late) {
-    Value on = ir_2(b, OP_LT, zero, ir_dim(b, t->plan.planned));
-    Value at = ir_3(b, OP_SELECT, on, zero, ir_const_i(b, DT_I64, -1));
-    j->asked = ir_3(b, OP_SELECT, on, count_at(t, b, at), j->asked);
-  } else if (t->plan.counted) {
-    j->asked = count_at(t, b, zero);
-  }
-}
-
 // Accumulators of part p + turn, or of those beside each other from there on.
 // Behind the last one nothing is read: there are those of no keys.
-static void load_parts(Join *j, Builder *b, Value p, uint32_t turn,
+static void load_parts(const Join *j, Builder *b, Value p, uint32_t turn,
                        const Value *none, Value *part) {
-  Value there = 0, at[MAX_AXES + 2];
+  Value there = 0;
   if (turn) p = ir_2(b, OP_ADD, p, ir_const_i(b, DT_I64, turn));
   if (j->together > 1) {
     Dim n = dim_const(&j->t->to->mod->dims, j->together);
     p = ir_2(b, OP_ADD, p, ir_iota(b, j->axis, n));
   }
   if (turn || j->together > 1) {
-    there = ir_2(b, OP_LT, p, j->asked);
+    there = ir_2(b, OP_LT, p, j->parts);
     p = ir_3(b, OP_SELECT, there, p, ir_const_i(b, DT_I64, -1));
   }
   for (uint32_t i = 0; i < j->op->nres; i++) {
+    Value at[MAX_AXES + 2];
     uint32_t k = place(j->t, i, p, at);
     part[i] = ir_load(b, j->t->partial[i], at, k);
-    if (!there && j->t->plan.lane < 0)
+    if (there) part[i] = ir_3(b, OP_SELECT, there, part[i], none[i]);
+    else if (j->t->plan.lane < 0)
       ir_set_attr(b->fn, ir_def(b->fn, part[i]), attr_i(AT_INBOUNDS, 1));
   }
-  if (j->late) {
-    Value n = count_at(j->t, b, ir_const_i(b, DT_I64, 0));
-    Value counts = ir_2(b, OP_LT, p, n);
-    there = there ? ir_2(b, OP_AND, there, counts) : counts;
-  }
-  for (uint32_t i = 0; i < j->op->nres && there; i++)
-    part[i] = ir_3(b, OP_SELECT, there, part[i], none[i]);
+}
+
+// How many parts there are to join, if there are several.
+static Value parts_to_join(Tiler *t, Builder *b) {
+  if (!t->plan.counted) return ir_dim(b, t->plan.parts);
+  Value at[MAX_AXES + 1];
+  Value row = t->plan.lane >= 0 ? t->origin[t->plan.lane] : 0;
+  uint32_t k = count_place(t, ir_const_i(b, DT_I64, 0), row, at);
+  Value n = ir_cast(b, DT_I64, ir_load(b, t->counts, at, k));
+  // The one part of a sequence has stored the results.
+  t->whole = ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1), n);
+  return ir_3(b, OP_SELECT, t->whole, n, ir_const_i(b, DT_I64, 0));
 }
 
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
@@ -691,8 +669,7 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   Value *none = NEWN(m->arena, Value, n + 1);
   Type *types = NEWN(m->arena, Type, n + 1);
   args[0] = ir_const_i(b, DT_I64, 0);
-  count_joined(&j, b);
-  args[1] = j.asked;
+  args[1] = j.parts = parts_to_join(t, b);
   args[2] = ir_const_i(b, DT_I64, j.together * j.turns);
   for (uint32_t i = 0; i < n; i++) {
     types[i] = *ir_type(b->fn, acc[i]);
@@ -712,7 +689,6 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   }
   ir_yield(&in, acc, n);
   for (uint32_t i = 0; i < n; i++) acc[i] = loop->res[i];
-  if (j.late) count_at(t, b, ir_const_i(b, DT_I64, 0));
 }
 
 // The sums of the warps that keys are dealt to.
