@@ -308,7 +308,9 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   dim_bounds(d, p->parts, &lo, &hi);
   if (hi == 1) return;  // few keys
   p->split = in.pass;
-  p->deals = opt->fewest && gpu && tg->gpu.hopper && p->lane >= 0 &&
+  // How many rows there are tells which body a batch takes: with parts of its
+  // own a sequence must have the same bits in all.
+  p->deals = opt->fewest && !p->own && gpu && tg->gpu.hopper && p->lane >= 0 &&
              p->part < 0 && p->tile_q == HW_GROUP_ROWS &&
              p->tile_k == HW_GROUP_ROWS;
   plan_ahead(f, in.pass, tg, p);
