@@ -111,13 +111,18 @@ static void find_rare(const Func *f, Arena *a, TextLoops *all) {
   }
 }
 
+static bool is_of_tasks(const Func *f, const Op *loop) {
+  const Op *first = ir_def(f, loop->args[0]);
+  return first && first->code == OP_CTA;
+}
+
 // A task goes through what is outside of its loops over keys once, if these are
-// in no other loop.
-static bool is_once(const TextLoops *all) {
+// in no other loop but that over tasks.
+static bool is_once(const Func *f, const TextLoops *all) {
   for (uint32_t i = 0; i < all->n; i++)
     for (const Region *r = all->at[i].op->parent; r && r->parent;
          r = r->parent->parent)
-      if (r->parent->code == OP_FOR) return false;
+      if (r->parent->code == OP_FOR && !is_of_tasks(f, r->parent)) return false;
   return all->n > 0;
 }
 
@@ -368,7 +373,7 @@ uint32_t cg_rare_spills(Ctx *cx, const CgKernelRecord *k, CgBytes cubin) {
   Walk w = {.a = c.a, .all = &text};
   collect(&w, k->func->body);
   find_rare(k->func, c.a, &text);
-  bool any = is_once(&text);
+  bool any = is_once(k->func, &text);
   for (uint32_t i = 0; i < text.n; i++) any |= text.at[i].rare;
   if (!any || !k->spill_bytes || !find_code(cubin, k->symbol, &c) ||
       !make_blocks(&c))

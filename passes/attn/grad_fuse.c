@@ -191,6 +191,10 @@ static bool has_room(const Fuse *f, const Made *of, const Made *x) {
   const Target *t = f->g->opt->target;
   int64_t regs = COST_FUSED_REGS + COST_TILE_OTHER_REGS + regs_of(f, x->v);
   if (t->kind == TARGET_CPU) return true;
+  // A step of two loops, as over the heads that share keys and over rows, is
+  // not rotated (pipeline_loop): two kernels take less time.
+  uint64_t inner = f->all & ~f->outer;
+  if (inner & (inner - 1)) return false;
   for (uint32_t i = 0; i < f->made.n; i++) {
     const Made *y = &f->made.at[i];
     if (y != x && y->outer == of->outer) regs += regs_of(f, y->v);
