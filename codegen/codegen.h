@@ -74,6 +74,8 @@ typedef struct CgPhase {
   const attn_gpu_map *maps;
   const CgPlace *places;  // of the maps, or NULL
   uint32_t nmaps;
+  const CgExpr *numbers;  // that the block has behind the dims
+  uint32_t nnumbers;
 } CgPhase;
 
 // The code of one GPU target under one condition. The parameter block has the
@@ -115,9 +117,11 @@ CgExpr cg_expr_const(Ctx *cx, int64_t v);
 // ATTN_X_SHAPE or ATTN_X_STRIDE of an axis of a tensor.
 CgExpr cg_expr_axis(Ctx *cx, attn_xop op, uint32_t tensor, uint32_t axis);
 CgExpr cg_expr_bin(Ctx *cx, CgExpr a, attn_xop op, CgExpr b);
+// The sum of those of n that are not empty.
+CgExpr cg_expr_sum(Ctx *cx, const CgExpr *of, uint32_t n);
 
 // Bytes of a kernel's parameter block (attn_abi.h): its maps are the last
-// nmaps * ATTN_MAP_BYTES of them.
+// nmaps * ATTN_MAP_BYTES of them. ndims: dims and numbers.
 uint32_t cg_block_bytes(const CgProgram *p, uint32_t ndims, uint32_t nmaps);
 // Appends the container of the device code of all programs. 16-byte alignment
 // is up to where the bytes are put.
@@ -163,6 +167,7 @@ typedef struct CgKernelRecord {
   bool waits;  // for the kernels in front of it, by itself
   bool once;   // keys are read once
   Vec(CgMapRecord) maps;
+  Vec(CgExpr) numbers;  // that the host computes, over the module's dims
   uint32_t registers, spill_bytes;  // of a thread; after cg_ptxas
   uint32_t rare_bytes;              // of these, where few steps go
   CgExpr when;       // what tensors must be, over the module's dims; n = 0: any
@@ -236,14 +241,12 @@ typedef struct CgAssembled {
 // is no ptxas or it fails.
 bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint32_t level,
               const CgAssembled *out);
-// ptx with at most so many registers of a thread where a kernel may have all,
-// in place of the CTAs that are to fit; in the session arena. Empty: there is
-// none.
-CgBytes cg_ptx_capped(Ctx *cx, CgBytes ptx, uint32_t registers);
-// PTX of several kernels with one of them alone, for ptxas a program of its
-// own: it compiles each kernel as if there were no others. In the session
-// arena.
-CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol);
+// Appends ptx with at most so many registers of a thread where a kernel may
+// have all, in place of the CTAs that are to fit. False: there is none.
+bool cg_ptx_capped(const char *ptx, uint32_t registers, Buf *out);
+// Appends PTX of several kernels with one of them alone, for ptxas a program of
+// its own: it compiles each kernel as if there were no others.
+void cg_ptx_kernel(const char *ptx, const char *symbol, Buf *out);
 
 // One object of several for AMD, in order: as cg_gpu makes it of their kernels
 // together, but for what fills gaps. False: their metadata has another form.

@@ -8,9 +8,9 @@
 
 // ---------------------------------------------------------------- containers
 Module *ir_module(Ctx *cx, Level level) {
-  Module *m = NEW(&cx->session, Module);
+  Module *m = NEW(cx->home, Module);
   m->cx = cx;
-  m->arena = &cx->session;
+  m->arena = cx->home;
   m->level = level;
   dim_init(&m->dims, m->arena);
   return m;

@@ -263,7 +263,7 @@ uint8_t level_ops(Level lv);
 const char *rkind_name(RKind k);
 
 // ---------------------------------------------------------------- building
-Module *ir_module(Ctx *cx, Level level);
+Module *ir_module(Ctx *cx, Level level);  // in cx->home
 Func *ir_func(Module *m, FuncKind kind, const char *name);
 Func *ir_find(const Module *m, const char *name);
 // Renames if the name is taken in f.
@@ -345,6 +345,10 @@ void vmap_put(ValueMap *m, Value from, Value to);
 // mapped by axis_map (NULL = identity).
 Op *ir_clone(Builder *b, const Func *from, const Op *op, ValueMap *m,
              const uint32_t *axis_map);
+
+// m in another arena, with what it has and no more: values keep their numbers,
+// those of ops that are gone have no place.
+Module *ir_copy(const Module *m, Arena *to);
 
 void ir_replace_uses(Func *f, Value from, Value to);
 uint32_t ir_count_uses(const Func *f, Value v);

@@ -181,16 +181,14 @@ static bool next_entry(const char **from, Entry *e) {
   return true;
 }
 
-CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol) {
-  Buf out = {.arena = &cx->session};
-  const char *from = arena_strndup(&cx->session, ptx.at, ptx.n), *was = from;
+void cg_ptx_kernel(const char *ptx, const char *symbol, Buf *out) {
+  const char *from = ptx, *was = ptx;
   size_t n = strlen(symbol);
   for (Entry e; next_entry(&from, &e); was = from) {
     bool wanted = e.n == n && strncmp(e.name, symbol, n) == 0;
-    buf_add(&out, was, (size_t)((wanted ? e.end : e.at) - was));
+    buf_add(out, was, (size_t)((wanted ? e.end : e.at) - was));
   }
-  buf_str(&out, from);
-  return (CgBytes){out.at, out.n};
+  buf_str(out, from);
 }
 
 CgPtx cg_ptx_split(Ctx *cx, const char *ptx) {
@@ -234,17 +232,18 @@ uint64_t cg_cost(const CgKernels *all) {
 
 // ---------------------------------------------------------------- entry
 // PTX ISA, performance-tuning directives. Roles share out what a launch gives.
-CgBytes cg_ptx_capped(Ctx *cx, CgBytes ptx, uint32_t registers) {
+bool cg_ptx_capped(const char *ptx, uint32_t registers, Buf *out) {
   static const char free_of[] = ".minnctapersm 1\n";
-  Buf out = {.arena = &cx->session};
-  const char *from = arena_strndup(&cx->session, ptx.at, ptx.n), *at;
-  if (strstr(from, "setmaxnreg")) return (CgBytes){0};
+  const char *from = ptx, *at;
+  bool any = false;
+  if (strstr(from, "setmaxnreg")) return false;
   for (; (at = strstr(from, free_of)); from = at + sizeof free_of - 1) {
-    buf_add(&out, from, (size_t)(at - from));
-    buf_printf(&out, ".maxnreg %u\n", registers);
+    buf_add(out, from, (size_t)(at - from));
+    buf_printf(out, ".maxnreg %u\n", registers);
+    any = true;
   }
-  if (out.n) buf_str(&out, from);
-  return (CgBytes){out.at, out.n};
+  buf_str(out, from);
+  return any;
 }
 
 bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint32_t level,

@@ -119,11 +119,25 @@ CgExpr cg_expr_axis(Ctx *cx, attn_xop op, uint32_t tensor, uint32_t axis) {
 }
 
 CgExpr cg_expr_bin(Ctx *cx, CgExpr a, attn_xop op, CgExpr b) {
-  Words w = {0};
-  for (uint32_t i = 0; i < a.n; i++) vec_push(&cx->session, &w, a.at[i]);
-  for (uint32_t i = 0; i < b.n; i++) vec_push(&cx->session, &w, b.at[i]);
-  vec_push(&cx->session, &w, (int64_t)op);
-  return (CgExpr){w.at, w.n};
+  int64_t *w = NEWN(&cx->session, int64_t, a.n + b.n + 1);
+  if (a.n) memcpy(w, a.at, a.n * sizeof *w);
+  if (b.n) memcpy(w + a.n, b.at, b.n * sizeof *w);
+  w[a.n + b.n] = (int64_t)op;
+  return (CgExpr){w, a.n + b.n + 1};
+}
+
+CgExpr cg_expr_sum(Ctx *cx, const CgExpr *of, uint32_t n) {
+  uint32_t all = 0, at = 0;
+  for (uint32_t i = 0; i < n; i++) all += of[i].n + 1;
+  int64_t *w = NEWN(&cx->session, int64_t, all + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    if (!of[i].n) continue;
+    bool first = !at;
+    memcpy(w + at, of[i].at, of[i].n * sizeof *w);
+    at += of[i].n;
+    if (!first) w[at++] = ATTN_X_ADD;
+  }
+  return (CgExpr){w, at};
 }
 
 // ---------------------------------------------------------------- signatures

@@ -8,6 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void grow(Buf *b, size_t cap) {
+  char *p = arena_alloc(b->arena, cap);
+  if (b->n) memcpy(p, b->at, b->n);
+  b->at = p;
+  b->cap = (uint32_t)cap;
+}
+
 static void reserve(Buf *b, size_t more) {
   size_t need = (size_t)b->n + more + 1;
   if (need <= b->cap) return;
@@ -15,10 +22,12 @@ static void reserve(Buf *b, size_t more) {
   if (cap < need) cap = need;
   // Past 4 GiB nothing sensible can be built: let the arena report it.
   if (cap > UINT32_MAX) cap = need <= UINT32_MAX ? UINT32_MAX : SIZE_MAX / 2;
-  char *p = arena_alloc(b->arena, cap);
-  if (b->n) memcpy(p, b->at, b->n);
-  b->at = p;
-  b->cap = (uint32_t)cap;
+  grow(b, cap);
+}
+
+void buf_room(Buf *b, size_t n) {
+  size_t need = (size_t)b->n + n + 1;
+  if (need > b->cap && need <= UINT32_MAX) grow(b, need);
 }
 
 void buf_add(Buf *b, const char *s, size_t n) {

@@ -11,6 +11,8 @@ typedef struct Buf {
   uint32_t n, cap;
 } Buf;
 
+// Makes room for n bytes more, and no more than that.
+void buf_room(Buf *b, size_t n);
 void buf_add(Buf *b, const char *s, size_t n);
 void buf_str(Buf *b, const char *s);
 void buf_char(Buf *b, char c);

@@ -47,7 +47,7 @@ static const char *read_file(void *data, Arena *a, const char *path,
 
 void ctx_init(Ctx *cx) {
   *cx = (Ctx){.max_errors = 20, .read_file = read_file};
-  cx->names.arena = &cx->session;
+  cx->names.arena = cx->home = &cx->session;
 }
 
 void ctx_init_helper(Ctx *cx, const Ctx *of) {
@@ -63,6 +63,7 @@ void ctx_init_helper(Ctx *cx, const Ctx *of) {
 
 void ctx_drop(Ctx *cx) {
   work_leave(cx);
+  arena_drop(&cx->modules);
   arena_drop(&cx->scratch);
   arena_drop(&cx->session);
   *cx = (Ctx){0};
@@ -93,6 +94,23 @@ bool ctx_try(Ctx *cx, void (*body)(void *data), void *data) {
     both[i]->oom_data = was[i].data;
   }
   return enough;
+}
+
+CtxHome ctx_home(Ctx *cx) {
+  Arena *a = &cx->modules, *s = &cx->session;
+  CtxHome h = {.was = cx->home, .mark = arena_mark(a)};
+  a->limit = s->limit;
+  a->pool = s->pool;
+  a->until = s->until;
+  a->oom = s->oom;
+  a->oom_data = s->oom_data;
+  cx->home = a;
+  return h;
+}
+
+void ctx_leave(Ctx *cx, CtxHome h) {
+  arena_reset(&cx->modules, h.mark);
+  cx->home = h.was;
 }
 
 void ctx_no_memory(Ctx *cx) {

@@ -19,6 +19,8 @@ typedef const char *ReadFileFn(void *data, Arena *a, const char *path,
 struct Ctx {
   Arena session;  // sources, names, diagnostics, AST, IR of the session
   Arena scratch;  // one pass; reset by mark
+  Arena modules;  // a module while passes change it (ctx_home)
+  Arena *home;    // of modules that are made: `session`, or `modules`
   Interner names;
   Vec(Source *) sources;
   Vec(Diag *) diags;
@@ -45,6 +47,14 @@ void ctx_init_helper(Ctx *cx, const Ctx *of);
 // Runs body. False: memory ran out in it, and what it made in cx is only there
 // to be dropped. Arenas that had a hook have it again.
 bool ctx_try(Ctx *cx, void (*body)(void *data), void *data);
+// Where modules that are made live: from ctx_home on in an arena of their own,
+// with the session's limits; until ctx_leave, which drops them.
+typedef struct CtxHome {
+  Arena *was;
+  ArenaMark mark;
+} CtxHome;
+CtxHome ctx_home(Ctx *cx);
+void ctx_leave(Ctx *cx, CtxHome h);
 // What an arena does where memory runs out; for what a helper ran out of.
 _Noreturn void ctx_no_memory(Ctx *cx);
 // Adds text (copied) as a source file. NULL with a diagnostic if too large.

@@ -73,6 +73,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
   }
   o.group = opt->group && o.target->kind != TARGET_GPU;
   o.few = opt->few;
+  o.fewest = opt->fewest;
   o.walk = opt->walk;
   if (opt->tile_q) o.tile_q = opt->tile_q;
   if (opt->tile_k) o.tile_k = opt->tile_k;
@@ -150,8 +151,8 @@ void drv_print_options(const Decl *prog, const Target *target, Level from,
   pass_print_options(&run, rest, out);
 }
 
-static Module *lower_to(Ctx *cx, DrvSpec s, const Target *target, Level to,
-                        const DrvOptions *opt, int64_t columns) {
+static Module *make_module(Ctx *cx, DrvSpec s, const Target *target, Level to,
+                           const DrvOptions *opt, int64_t columns) {
   Module *m = drv_lower_attn(cx, s, target);
   PipelineOpt run = {.pass = pass_options(s.prog, target, opt),
                      .verify_each = opt->verify_each,
@@ -174,6 +175,19 @@ static Module *lower_to(Ctx *cx, DrvSpec s, const Target *target, Level to,
               "programs of a CPU go from level tile to mach; "
               "frag is a level of GPU targets");
   return NULL;
+}
+
+// What the module was before a pass is of no use: what it is at the end stays,
+// unless all of it is to go.
+static Module *lower_to(Ctx *cx, DrvSpec s, const Target *target, Level to,
+                        const DrvOptions *opt, int64_t columns) {
+  if (cx->home == &cx->modules)
+    return make_module(cx, s, target, to, opt, columns);
+  CtxHome h = ctx_home(cx);
+  Module *m = make_module(cx, s, target, to, opt, columns);
+  Module *out = m ? ir_copy(m, h.was) : NULL;
+  ctx_leave(cx, h);
+  return out;
 }
 
 // ---------------------------------------------------------------- long sums

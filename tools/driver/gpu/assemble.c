@@ -7,7 +7,6 @@
 //   round 1  three texts                        chunks spills 36 bytes
 //   round 2  main_chunks, other code            nothing
 #include "ir/layout.h"
-#include "ir/pressure.h"
 #include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
 
@@ -128,28 +127,47 @@ static bool run(Yard *y, Parts *parts) {
 }
 
 // ---------------------------------------------------------------- parts
+static Part *find_part(const Yard *y, const Part *as, CgBytes text) {
+  for (uint32_t k = 0; k < y->all.n; k++) {
+    Part *p = y->all.at[k];
+    if (p->target == as->target && p->level == as->level &&
+        drv_same_text(p->ptx, text))
+      return p;
+  }
+  return NULL;
+}
+
+// The text of kernel i of b alone, as t says; empty: its registers are not one
+// number.
+static CgBytes text_of(Arena *a, const Built *b, const CgDevice *d, uint32_t i,
+                       const DrvTry *t) {
+  Buf alone = {.arena = a}, capped = {.arena = a};
+  if (b->kernels.n > 1)
+    cg_ptx_kernel(d->text.at, b->kernels.at[i].symbol, &alone);
+  const char *ptx = alone.at ? alone.at : d->text.at;
+  if (!t->registers) return (CgBytes){ptx, strlen(ptx)};
+  if (!cg_ptx_capped(ptx, t->registers, &capped)) return (CgBytes){0};
+  return (CgBytes){capped.at, capped.n};
+}
+
 // Kernel i of b as t says; NULL: its registers are not one number.
 static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i,
                      const DrvTry *t) {
   Arena *a = &y->cx->session;
-  CgBytes text = {d->text.at, d->text.n - 1};
-  if (b->kernels.n > 1)
-    text = cg_ptx_kernel(y->cx, text, b->kernels.at[i].symbol);
-  if (t->registers) text = cg_ptx_capped(y->cx, text, t->registers);
-  if (!text.n) return NULL;
-  for (uint32_t k = 0; k < y->all.n; k++) {
-    Part *p = y->all.at[k];
-    if (p->target == b->recipe.target && p->level == t->level &&
-        drv_same_text(p->ptx, text))
-      return p;
+  Part *p, new = {.target = b->recipe.target,
+                  .at = b->recipe.spec.prog->name_span,
+                  .level = t->level,
+                  .kernel = b->kernels.at[i]};
+  ArenaMark mark = arena_mark(&y->cx->scratch);
+  CgBytes text = text_of(&y->cx->scratch, b, d, i, t);
+  p = text.n ? find_part(y, &new, text) : NULL;
+  if (text.n && !p) {
+    p = NEW(a, Part);
+    *p = new;
+    p->ptx = (CgBytes){arena_strndup(a, text.at, text.n), text.n};
+    vec_push(a, &y->all, p);
   }
-  Part *p = NEW(a, Part);
-  *p = (Part){.target = b->recipe.target,
-              .at = b->recipe.spec.prog->name_span,
-              .ptx = text,
-              .level = t->level,
-              .kernel = b->kernels.at[i]};
-  vec_push(a, &y->all, p);
+  arena_reset(&y->cx->scratch, mark);
   return p;
 }
 
@@ -243,10 +261,12 @@ static void want_first(Yard *y, Built *b, const CgDevice *d, Parts *list) {
   }
 }
 
-static void note_first(Built *b) {
+static void note_first(Ctx *cx, Built *b) {
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     DrvTry t = first_try(b, i);
     t.flaws = cg_kernel_flaws(&b->parts[i]->kernel);
+    if (t.flaws)
+      t.room = drv_registers_left(cx, b->kernels.at[i].func, b->recipe.target);
     t.cost = cg_kernel_cost(&b->parts[i]->kernel);
     drv_note_try(&b->courses[i], t, !b->parts[i]->told);
   }
@@ -261,7 +281,7 @@ static bool assemble_first(Yard *y, CgDevice *dev, Built *built, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     Built *b = &built[i];
     if (!b->parts) continue;
-    note_first(b);
+    note_first(y->cx, b);
     note(y->cx, b);
     deliver(y->cx, b, &dev[i]);
   }
@@ -282,9 +302,7 @@ static bool remake(Yard *y, const CgProgram *p, const Built *b,
   CgDevice *dev = &made->d;
   uint32_t n = b->kernels.n;
   *out = *b;
-  out->recipe.opt.relief = 0;
-  for (uint32_t i = 0; i < n && i < RELIEF_FUNCS; i++)
-    out->recipe.opt.relief |= now[i].relief << (RELIEF_BITS * i);
+  out->recipe.opt.relief = drv_relief_of(now, n);
   *dev = *of;
   if (out->recipe.opt.relief != b->recipe.opt.relief) {
     if (!drv_device_text(y->cx, p, out, dev)) return false;
@@ -310,39 +328,16 @@ static bool next_tries(const Built *b, DrvTry *now) {
   return any;
 }
 
-// Whether far more lives at once in chunks of steps than a thread has: more by
-// the text, and by what ptxas spills at best.
-static bool is_far(const Built *b, uint32_t i, const Func *f, uint32_t regs) {
-  uint64_t spilled = drv_best_try(&b->courses[i])->flaws / COST_FIT_SPILLED;
-  return ir_has_products(f) && spilled > COST_PTXAS_FAR &&
-         regs > drv_has_registers(f, b->recipe.target) + COST_PTXAS_FAR;
-}
-
-// Whether other code is of use: of a loop over keys that leaves something in
-// shared memory, whether it frees as many registers as the best so far spills;
-// of chunks of steps, whether no longer far too much lives.
-static bool frees(Ctx *cx, const Built *b, const Built *made, uint32_t i,
-                  const DrvTry *t) {
-  const Func *f = made->kernels.at[i].func, *first = b->kernels.at[i].func;
-  if (t->relief < RELIEF_REMAT) return true;
-  uint32_t has = ir_pressure(f, &cx->session).regs;
-  if (ir_has_steps(f)) return !is_far(b, i, f, has);
-  uint32_t had = ir_pressure(first, &cx->session).regs;
-  uint64_t freed = had > has ? had - has : 0;
-  return freed &&
-         freed * COST_FIT_PER_REG >= drv_best_try(&b->courses[i])->flaws;
-}
-
 // Notes the tries `now` of the kernels of `made`, whose courses are b's. False:
 // some is still to be assembled. run: they were.
-static bool note_tries(Ctx *cx, const Built *b, const Built *made,
-                       const DrvTry *now, bool run) {
+static bool note_tries(const Built *b, const Built *made, const DrvTry *now,
+                       bool run) {
   bool all = true;
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     const Part *p = made->parts[i];
     DrvTry t = now[i];
     if (drv_known_try(&b->courses[i], &t)) continue;
-    bool none = !run && (!p || !frees(cx, b, made, i, &t));
+    bool none = !run && !p;
     t.flaws = none ? UINT64_MAX : cg_kernel_flaws(&p->kernel);
     t.cost = none ? UINT64_MAX : cg_kernel_cost(&p->kernel);
     if (none || p->done) drv_note_try(&b->courses[i], t, run);
@@ -364,11 +359,14 @@ static bool want_tries(Yard *y, const CgProgram *p, const Built *b,
   DiagMark mark = diag_mark(y->cx);
   out->now = NEWN(&y->cx->session, DrvTry, b->kernels.n + 1);
   while (next_tries(b, out->now)) {
+    if (!drv_judge_tries(y->cx, p, b, out->now)) continue;
     Made *made = NEW(&y->cx->session, Made);
     if (!remake(y, p, b, d, out->now, made)) break;
     y->cx->remarks.n = mark.remarks;
-    if (note_tries(y->cx, b, &made->b, out->now, false)) continue;
-    for (uint32_t i = 0; i < b->kernels.n; i++) want(y, list, made->b.parts[i]);
+    if (note_tries(b, &made->b, out->now, false)) continue;
+    for (uint32_t i = 0; i < b->kernels.n; i++)
+      if (!drv_known_try(&b->courses[i], &out->now[i]))
+        want(y, list, made->b.parts[i]);
     out->made = made;
     return true;
   }
@@ -388,7 +386,7 @@ static bool try_round(Yard *y, const CgProgram *p, const CgDevice *dev,
   if (!any || !run(y, &list)) return false;
   for (uint32_t i = 0; i < n; i++) {
     if (!all[i].made) continue;
-    note_tries(y->cx, &built[i], &all[i].made->b, all[i].now, true);
+    note_tries(&built[i], &all[i].made->b, all[i].now, true);
     note(y->cx, &all[i].made->b);
   }
   return true;
@@ -447,7 +445,11 @@ static bool has_runs(const Built *b) {
 // Kernel i of two variants has the same text.
 static bool same_kernel(Ctx *cx, const Built *a, const Built *b, uint32_t i) {
   Func *f = (Func *)a->kernels.at[i].func, *g = (Func *)b->kernels.at[i].func;
-  return drv_same_text(drv_mach_of(cx, a->mod, f), drv_mach_of(cx, b->mod, g));
+  ArenaMark mark = arena_mark(&cx->scratch);
+  bool same = drv_same_text(drv_mach_of(&cx->scratch, a->mod, f),
+                            drv_mach_of(&cx->scratch, b->mod, g));
+  arena_reset(&cx->scratch, mark);
+  return same;
 }
 
 // Other tiles have other kernels, for which ptxas has run as often; that it

@@ -20,11 +20,11 @@ CgExpr drv_tasks(Ctx *cx, const Module *m, const Func *f) {
   return all;
 }
 
-// Bytes that the phases hand on, in front of parameter n of f, as code
-// generation lays them out.
-static CgExpr workspace(Ctx *cx, const Module *m, const Func *f, uint32_t to) {
-  CgExpr all = {0};
-  for (uint32_t i = 0; i < to; i++) {
+// Bytes that the phases hand on, by parameter of f, as code generation lays
+// them out; empty: of others.
+static CgExpr *rooms(Ctx *cx, const Module *m, const Func *f) {
+  CgExpr *all = NEWN(&cx->session, CgExpr, f->params.n + 1);
+  for (uint32_t i = 0; i < f->params.n; i++) {
     if (f->params.at[i].role != PR_SHARED) continue;
     const Type *t = ir_type(f, f->params.at[i].v);
     CgExpr n = cg_expr_const(cx, (int64_t)dtype_size(t->dtype));
@@ -33,8 +33,7 @@ static CgExpr workspace(Ctx *cx, const Module *m, const Func *f, uint32_t to) {
     CgExpr align = cg_expr_const(cx, ATTN_ALIGN);
     n = cg_expr_bin(cx, n, ATTN_X_ADD, cg_expr_const(cx, ATTN_ALIGN - 1));
     n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, align);
-    n = cg_expr_bin(cx, n, ATTN_X_MUL, align);
-    all = all.n ? cg_expr_bin(cx, all, ATTN_X_ADD, n) : n;
+    all[i] = cg_expr_bin(cx, n, ATTN_X_MUL, align);
   }
   return all;
 }
@@ -42,7 +41,7 @@ static CgExpr workspace(Ctx *cx, const Module *m, const Func *f, uint32_t to) {
 // The last phase has all workspaces.
 static CgExpr all_workspace(Ctx *cx, const Module *m) {
   const Func *f = m->funcs.n ? m->funcs.at[m->funcs.n - 1] : NULL;
-  return f ? workspace(cx, m, f, f->params.n) : (CgExpr){0};
+  return f ? cg_expr_sum(cx, rooms(cx, m, f), f->params.n) : (CgExpr){0};
 }
 
 // The parameter that is tensor number n of f.
@@ -55,13 +54,14 @@ static uint32_t param_of(const Func *f, uint32_t n) {
 static const CgPlace *places(Ctx *cx, const Module *m, const CgKernelRecord *k,
                              attn_gpu_map *maps) {
   CgPlace *out = NEWN(&cx->session, CgPlace, k->maps.n + 1);
+  const CgExpr *each = k->maps.n ? rooms(cx, m, k->func) : NULL;
   for (uint32_t i = 0; i < k->maps.n; i++) {
     uint32_t at = param_of(k->func, maps[i].tensor);
     const Type *t = ir_type(k->func, k->func->params.at[at].v);
     if (k->func->params.at[at].role != PR_SHARED) continue;
     maps[i].tensor = ATTN_NONE;
     maps[i].dtype = (uint32_t)t->dtype;
-    out[i].at = workspace(cx, m, k->func, at);
+    out[i].at = cg_expr_sum(cx, each, at);
     if (!out[i].at.n) out[i].at = cg_expr_const(cx, 0);
     for (uint32_t a = 0; a < t->n && a < ATTN_MAP_RANK; a++)
       out[i].extent[a] = cg_expr_dim(cx, &m->dims, t->size[a]);
@@ -96,7 +96,9 @@ static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
                    .makes = ir_made(k->func),
                    .maps = all,
                    .places = places(cx, m, k, all),
-                   .nmaps = k->maps.n};
+                   .nmaps = k->maps.n,
+                   .numbers = k->numbers.at,
+                   .nnumbers = k->numbers.n};
 }
 
 // Text in a container ends with a zero.
@@ -123,8 +125,8 @@ static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
                         const CgKernels *all) {
   for (uint32_t i = 0; i < all->n; i++) {
     const CgKernelRecord *k = &all->at[i];
-    if (k->block_bytes == cg_block_bytes(p, m->dims.syms.n, k->maps.n))
-      continue;
+    uint32_t words = m->dims.syms.n + k->numbers.n;
+    if (k->block_bytes == cg_block_bytes(p, words, k->maps.n)) continue;
     diag_add(cx, DIAG_cg_input, NOWHERE, p->name,
              "its kernel's parameter block is not that of its signature");
     return false;

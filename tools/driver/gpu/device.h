@@ -29,6 +29,7 @@ typedef struct Recipe {
 typedef struct DrvTry {
   int64_t relief;
   uint32_t level, registers;  // registers: of a thread at most; 0: as it says
+  int64_t room;  // that a thread has beyond those that live (ir/pressure.h)
   uint64_t flaws, cost;
 } DrvTry;
 
@@ -85,6 +86,8 @@ CgExpr drv_over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
 CgExpr drv_and(Ctx *cx, CgExpr a, CgExpr b);
 // Code by the recipe of *b; the tiles fit into shared memory (fit.c).
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
+// Options of a lowering of which nobody is told.
+DrvOptions drv_quietly(const DrvOptions *opt);
 // Registers of a thread that compute's have, and what a loop over keys takes.
 uint32_t drv_has_registers(const Func *f, const Target *t);
 // May the n functions of a module by r have tiles by themselves?
@@ -97,8 +100,8 @@ void drv_set_spare(Ctx *cx, DrvOptions *opt, const int64_t *spare, uint32_t n,
 int64_t drv_spare_of(const DrvOptions *opt, const Func *f);
 // The same with the tiles that the recipe's options give.
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
-// Text of a module with f of m alone.
-CgBytes drv_mach_of(Ctx *cx, const Module *m, Func *f);
+// Text of a module with f of m alone, in a.
+CgBytes drv_mach_of(Arena *a, const Module *m, Func *f);
 // threads: of LLVM; 0: one per CPU.
 DrvMemo *drv_memo(Ctx *cx, uint32_t threads);
 // The n kernels of m, of which known[i], NULL: not, is the record, and mach[i]
@@ -143,6 +146,15 @@ bool drv_next_try(const Course *c, const Func *f, DrvTry *next);
 const DrvTry *drv_best_try(const Course *c);
 const DrvTry *drv_known_try(const Course *c, const DrvTry *t);
 void drv_note_try(Course *c, DrvTry t, bool run);
+// PassOpt.relief by the tries of n kernels.
+int64_t drv_relief_of(const DrvTry *now, uint32_t n);
+// Registers of a thread that live at once in f; those that it has beyond.
+uint32_t drv_lives(Ctx *cx, const Func *f);
+int64_t drv_registers_left(Ctx *cx, const Func *f, const Target *t);
+// Whether the tries `now` of b's kernels are worth making, by what lives in
+// their code (judge.c), which goes to `room`. Those that are not are noted, and
+// false is returned.
+bool drv_judge_tries(Ctx *cx, const CgProgram *p, const Built *b, DrvTry *now);
 // Has kernel i of b flaws, and runs of ptxas left?
 bool drv_may_run(const Built *b, uint32_t i);
 // A recipe like that of b with smaller tiles for what has flaws, and its code

@@ -6,7 +6,6 @@
 // ptxas spills, or serializes products, and nothing else helps (remedy.c).
 // Tiles that were asked for are taken as they are.
 #include "ir/layout.h"
-#include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
@@ -32,7 +31,7 @@ uint32_t drv_has_registers(const Func *f, const Target *t) {
 // Those that a loop over keys takes beyond: of what lives at once.
 static uint32_t lacks(Ctx *cx, const Func *f, const Target *t) {
   uint32_t has = drv_has_registers(f, t);
-  uint32_t n = ir_has_steps(f) ? 0 : ir_pressure(f, &cx->session).regs;
+  uint32_t n = ir_has_steps(f) ? 0 : drv_lives(cx, f);
   return n > has ? n - has : 0;
 }
 
@@ -46,7 +45,7 @@ static uint32_t lacks_registers(Ctx *cx, const Module *m, const Target *t) {
   return most;
 }
 
-static DrvOptions quietly(const DrvOptions *opt) {
+DrvOptions drv_quietly(const DrvOptions *opt) {
   DrvOptions quiet = *opt;
   quiet.print_after_all = quiet.time_passes = false;
   quiet.dump_dir = NULL;
@@ -57,12 +56,15 @@ static DrvOptions quietly(const DrvOptions *opt) {
 // too, as of bounds, functions have other numbers where tiles are chosen.
 static bool keeps_functions(Ctx *cx, const Recipe *r, uint32_t n) {
   DiagMark mark = diag_mark(cx);
-  DrvOptions quiet = quietly(&r->opt);
+  DrvOptions quiet = drv_quietly(&r->opt);
   const Target *t =
       quiet.general ? target_by_name(r->target->gpu.general) : r->target;
+  CtxHome h = ctx_home(cx);
   const Module *m = drv_lower(cx, r->spec, t, LV_STREAM, &quiet);
+  bool keeps = m && m->funcs.n == n;
+  ctx_leave(cx, h);
   diag_forget(cx, mark);
-  return m && m->funcs.n == n;
+  return keeps;
 }
 
 // AMD: only where functions are those for which tiles are chosen.
@@ -106,7 +108,7 @@ typedef struct Large {
 
 static const Module *with_spare(const Large *l, const int64_t *spare,
                                 bool each) {
-  DrvOptions quiet = quietly(&l->r->opt);
+  DrvOptions quiet = drv_quietly(&l->r->opt);
   drv_set_spare(l->cx, &quiet, spare, l->n, each ? l->m : NULL);
   return drv_lower_mach(l->cx, l->r->spec, l->r->target, &quiet, l->p->name);
 }
@@ -185,7 +187,8 @@ static void leave_too_large(Ctx *cx, const CgProgram *p, Built *b) {
   const Target *t = less.target;
   if (less.opt.spare_regs || drv_tiles_asked(less.spec.prog, t, &less.opt))
     return;
-  DrvOptions quiet = quietly(&less.opt);
+  DrvOptions quiet = drv_quietly(&less.opt);
+  CtxHome h = ctx_home(cx);
   DiagMark mark = diag_mark(cx);
   const Module *m = drv_lower_mach(cx, less.spec, t, &quiet, p->name);
   Large l = {.cx = cx, .p = p, .r = &less, .m = m, .n = m ? m->funcs.n : 0};
@@ -194,8 +197,9 @@ static void leave_too_large(Ctx *cx, const CgProgram *p, Built *b) {
   bool other =
       most && (drv_is_amd(b) ? free_large(&l, each, most) : free_each(&l));
   diag_forget(cx, mark);
+  if (other) drv_set_spare(cx, &less.opt, l.spare, l.n, each ? m : NULL);
+  ctx_leave(cx, h);
   if (!other) return;
-  drv_set_spare(cx, &less.opt, l.spare, l.n, each ? m : NULL);
   b->freed = l.spare;
   b->nfreed = l.n;
   ctx_remark(cx,

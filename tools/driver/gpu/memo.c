@@ -57,11 +57,11 @@ typedef struct Work {
   const Known **known;  // by kernel, or NULL
 } Work;
 
-CgBytes drv_mach_of(Ctx *cx, const Module *m, Func *f) {
+CgBytes drv_mach_of(Arena *a, const Module *m, Func *f) {
   Module one = *m;
-  Buf text = {.arena = &cx->session};
+  Buf text = {.arena = a};
   memset(&one.funcs, 0, sizeof one.funcs);
-  vec_push(&cx->session, &one.funcs, f);
+  vec_push(a, &one.funcs, f);
   ir_print(&one, &text);
   return (CgBytes){text.at, text.n};
 }
@@ -82,7 +82,7 @@ static void look_up(Work *w) {
     Func *f = w->m->funcs.at[i];
     if (f->kind != FK_PROGRAM) continue;
     uint32_t at = w->n++;
-    w->mach[at] = drv_mach_of(w->cx, w->m, f);
+    w->mach[at] = drv_mach_of(a, w->m, f);
     w->known[at] = find(w->memo, at, w->mach[at]);
     w->found += w->known[at] != NULL;
   }
@@ -131,11 +131,20 @@ static bool same_around(const CgPtx *a, const CgPtx *b) {
   return same;
 }
 
+static size_t length_of(const Work *w, const CgPtx *rest) {
+  size_t n = rest->around[rest->n].n;
+  for (uint32_t i = 0; i < rest->n; i++)
+    n += rest->around[i].n +
+         (w->known[i] ? w->known[i]->ptx.n : rest->kernel[i].n);
+  return n + 1;  // text in a container ends with a zero
+}
+
 // rest with what is known; false: that stood beside something else.
 static bool fill(const Work *w, const CgPtx *rest, Buf *out) {
   bool same = rest->n == w->n;
   for (uint32_t i = 0; i < w->n && same; i++)
     same = !w->known[i] || same_around(rest, w->known[i]->of);
+  if (same) buf_room(out, length_of(w, rest));
   for (uint32_t i = 0; same && i <= rest->n; i++) {
     buf_add(out, rest->around[i].at, rest->around[i].n);
     if (i == rest->n) break;

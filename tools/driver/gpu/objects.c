@@ -98,7 +98,7 @@ static uint32_t look_up(Ctx *cx, const DrvObjects *known, const Module *m,
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (f->kind != FK_PROGRAM) continue;
-    jobs[n] = (Job){.f = f, .mach = drv_mach_of(cx, m, f)};
+    jobs[n] = (Job){.f = f, .mach = drv_mach_of(&cx->session, m, f)};
     jobs[n].known = find(known, jobs[n].mach);
     n++;
   }

@@ -4,7 +4,6 @@
 //   keys     668 bytes, 128 x 64       leaves 96 free      keys     64 x 64
 //   queries    0 bytes, 192 x 64                           queries 192 x 64
 #include "ir/layout.h"
-#include "ir/pressure.h"
 #include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
 #include "tools/plan/plan.h"
@@ -21,7 +20,7 @@ static bool is_fuller(Need x, Need y) {
 
 static Need need_of(Ctx *cx, const Func *f, const Target *t) {
   if (ir_has_steps(f)) return (Need){0, 1};
-  return (Need){ir_pressure(f, &cx->session).regs, drv_has_registers(f, t)};
+  return (Need){drv_lives(cx, f), drv_has_registers(f, t)};
 }
 
 // What ptxas needed for a register that lives in `had`, it needs in other tiles
@@ -71,10 +70,13 @@ static Need need_at(const Search *s, const Module *m, uint32_t i) {
 static bool same_code(const Search *s, const Module *m, const Module *have,
                       uint32_t i) {
   bool same = have && have->funcs.n == m->funcs.n;
+  Arena *a = &s->cx->scratch;
+  ArenaMark mark = arena_mark(a);
   for (uint32_t k = 0; k < m->funcs.n && same; k++)
     same = (s->each && k != i) ||
-           drv_same_text(drv_mach_of(s->cx, m, m->funcs.at[k]),
-                         drv_mach_of(s->cx, have, have->funcs.at[k]));
+           drv_same_text(drv_mach_of(a, m, m->funcs.at[k]),
+                         drv_mach_of(a, have, have->funcs.at[k]));
+  arena_reset(a, mark);
   return same;
 }
 
@@ -142,18 +144,20 @@ static bool settle(Search *s, const Module *m, const int64_t *spare) {
 static bool next_tiles(Search *s, Recipe *r) {
   bool amd = drv_is_amd(s->b), any = false;
   const Module *names = s->each ? s->b->mod : NULL;
+  bool open = true;
   int64_t *now = NEWN(&s->cx->session, int64_t, s->n + 1);
-  for (int t = 0; t < (amd ? 3 : 1) * COST_FIT_TRIES; t++) {
+  for (int t = 0; open && t < (amd ? 3 : 1) * COST_FIT_TRIES; t++) {
     for (uint32_t i = 0; i < s->n; i++) {
       if (s->open[i])
         s->freed[i] += registers_for(s->b, flaws_of(s, i), amd && t);
       now[i] = s->open[i] ? s->freed[i] : s->spare[i];
     }
     drv_set_spare(s->cx, &r->opt, now, s->n, names);
+    CtxHome h = ctx_home(s->cx);
     const Module *m =
         drv_lower_mach(s->cx, r->spec, r->target, &r->opt, s->p->name);
-    if (!m || (s->each && m->funcs.n != s->n)) continue;
-    if (!settle(s, m, now)) break;
+    if (m && (!s->each || m->funcs.n == s->n)) open = settle(s, m, now);
+    ctx_leave(s->cx, h);
   }
   for (uint32_t i = 0; i < s->n; i++) any |= s->any[i];
   drv_set_spare(s->cx, &r->opt, s->spare, s->n, names);
