@@ -5,10 +5,10 @@
 //   after   g_Q[64 * chunk + use, d] = c * (what is made)     where that is < S
 //
 // So nothing of a vector's size lies in memory in between. Where kernels have
-// parts of the rows, and nothing sums them, d is 64 * part + row. What is made along
-// other steps of a chunk (a write's, beside a read's) is moved there: products
-// are the same then, and are made once. What a step sums of vectors that such
-// kernels do without is made before.
+// parts of the rows, and nothing sums them, d is 64 * part + row. What is made
+// along other steps of a chunk (a write's, beside a read's) is moved there:
+// products are the same then, and are made once. What a step sums of vectors
+// that such kernels do without is made before.
 #include "passes/attn/grad.h"
 
 // What is loaded of x's tensor, of the view; or NULL.

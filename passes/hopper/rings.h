@@ -55,10 +55,11 @@ typedef struct Rings {
   bool drains;      // stores go through shared tiles
   Type drain;       // a group's
   bool whole;       // not in parts of its columns
-  uint32_t halves;  // of its rows, of which smaller tiles have one each; 1: none
-  int lent;         // ring whose slot serves as that tile, -1: own room
-  bool *wanted;     // by value: the producer needs it
-  bool *grouped;    // by value: depends on group()
+  uint32_t
+      halves;     // of its rows, of which smaller tiles have one each; 1: none
+  int lent;       // ring whose slot serves as that tile, -1: own room
+  bool *wanted;   // by value: the producer needs it
+  bool *grouped;  // by value: depends on group()
   uint32_t makers;  // groups that compute tiles of copied ones (rings_made.c)
   Value *source;    // by value, a sput: the tensor that it is made of, or 0
   uint32_t *maker;  // by value, such a sput: whose it is
