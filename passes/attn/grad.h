@@ -119,6 +119,7 @@ typedef struct GradStore {
   uint32_t rank;   // among those of a chunk: 1, ..; of others 0
   Gid first;       // made before v, or 0
   bool alone;      // its kernel stores nothing else
+  bool parts;      // that stores sums of parts of rows too
   bool physical;   // rows of sequences in one tensor, or pages: not all of it
   uint64_t outer;  // v is added up: the axes that its kernel has outside
   Span span;
@@ -174,6 +175,9 @@ typedef struct GradView {
   Gid first;       // made before it, of what it adds to; or 0
   bool alone;      // nothing else is stored by its kernel
   uint64_t apart;  // vectors' axes that its kernel does without
+  bool parts;      // where nothing sums the rows, a kernel has those at `in` of
+                   // a part of so many
+  uint32_t row, part, in;
 } GradView;
 
 // A node that kernels read from a tensor.

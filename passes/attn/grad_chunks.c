@@ -20,9 +20,10 @@
 //
 // U_i and V_j are x_i times the first term of dx_i, b_j times that of db_j.
 // Where a gradient has a point for each step, the chunk's kernel stores it. Of
-// vectors that are too long for one kernel each gradient has its own, which
-// pass split_vec cuts into parts; U, V and the sum of S D are made of parts of
-// rows.
+// vectors that are too long for one kernel each gradient has its own. Those
+// along the rows are made of parts of these, which sum U, V and S D beside them
+// (grad_views.c); pass split_vec cuts those along the columns into parts. What
+// is a tile of steps is made before, once for all parts.
 #include "passes/attn/grad_chunks.h"
 #include "passes/support/cost.h"
 
@@ -326,6 +327,33 @@ static void walk_cotangents(Chunks *c) {
   grad_give(g, c->w->init, grad_put(g, last, &w.node), w.state);
 }
 
+// ---------------------------------------------------------------- parts
+static uint32_t row_of(const Chunks *c) {
+  uint32_t row = 0;
+  while (!(c->w->row & grad_bit(row))) row++;
+  return row;
+}
+
+// v at the rows of a part.
+static Gid along_part(const Chunks *c, Gid v, uint32_t part) {
+  Grad *g = c->g;
+  Gid size = grad_int(g, COST_GRAD_CHUNK);
+  Gid first = grad_2(g, OP_MUL, grad_chunk_at(c, part), size);
+  return grad_moved(g, v, row_of(c),
+                    grad_2(g, OP_ADD, first, grad_chunk_at(c, c->in_part)));
+}
+
+// A tile of steps that kernels of all parts multiply is made once.
+static Gid once(const Chunks *c, Gid v, const char *name) {
+  GradNode made = {.code = GRAD_MADE,
+                   .dtype = DT_F32,
+                   .axes = grad_at(c->g, v)->axes,
+                   .attr = GRAD_NARROW,
+                   .hint = name,
+                   .n = 1};
+  return c->apart ? grad_put(c->g, made, &v) : v;
+}
+
 // ---------------------------------------------------------------- products
 Gid grad_chunk_dot(const Chunks *c, Gid v, Gid w, uint64_t over) {
   Grad *g = c->g;
@@ -365,7 +393,9 @@ static Gid of_read(Chunks *c, uint32_t i) {
   c->from_state[i] = v;
   for (uint32_t k = 0; k < c->w->n; k++)
     if (c->b[k].v)
-      v = grad_chunk_plus(g, v, times(c, tile(c, i, k), c->b[k], c->write));
+      v = grad_chunk_plus(g, v,
+                          times(c, once(c, tile(c, i, k), "tile"), c->b[k],
+                                c->write));
   return v;
 }
 
@@ -377,7 +407,9 @@ static Gid of_write(Chunks *c, uint32_t k) {
   c->from_state[k] = v;
   for (uint32_t i = 0; i < c->w->n; i++)
     if (c->y[i].v)
-      v = grad_chunk_plus(g, v, times(c, tile(c, i, k), c->x[i], c->use));
+      v = grad_chunk_plus(g, v,
+                          times(c, once(c, tile(c, i, k), "tile"), c->x[i],
+                                c->use));
   return v;
 }
 
@@ -390,8 +422,9 @@ static Gid of_written(Chunks *c, uint32_t k) {
   for (uint32_t i = 0; i < c->w->n; i++)
     if (c->y[i].v)
       v = grad_chunk_plus(g, v,
-                          times(c, seen(c, i, k, paths(c, i, k)), c->y[i],
-                                c->use));
+                          times(c,
+                                once(c, seen(c, i, k, paths(c, i, k)), "path"),
+                                c->y[i], c->use));
   return v;
 }
 
@@ -399,13 +432,7 @@ static Gid of_written(Chunks *c, uint32_t k) {
 // The sum over the rows of v. Of many, so many at a time are a kernel's.
 static Gid by_parts(const Chunks *c, Gid v, uint32_t part) {
   Grad *g = c->g;
-  uint32_t row = 0;
-  while (!(c->w->row & grad_bit(row))) row++;
-  Gid size = grad_int(g, COST_GRAD_CHUNK);
-  Gid first = grad_2(g, OP_MUL, grad_chunk_at(c, part), size);
-  v = grad_moved(g, v, row,
-                 grad_2(g, OP_ADD, first, grad_chunk_at(c, c->in_part)));
-  v = grad_sum_all(g, v, grad_bit(c->in_part));
+  v = grad_sum_all(g, along_part(c, v, part), grad_bit(c->in_part));
   v = grad_made(g, v, grad_at(g, v)->axes, "part");
   v = grad_moved(g, v, part, grad_chunk_at(c, c->all_parts));
   return grad_sum_all(g, v, grad_bit(c->all_parts));
@@ -434,6 +461,14 @@ static Gid pairs(const Chunks *c, uint32_t i) {
   return all;
 }
 
+// What flows to reads behind a step's decay.
+static Gid sum_behind(const Chunks *c, bool early, Gid v) {
+  Grad *g = c->g;
+  Gid is = early ? grad_chunk_before(c, c->at, c->use)
+                 : grad_1(g, OP_NOT, grad_chunk_before(c, c->use, c->at));
+  return grad_sum_all(g, grad_or_0(g, is, v), grad_bit(c->use));
+}
+
 // What flows over the decay of a step to the reads that are early, or to the
 // others. Their tiles are one: it is summed once.
 static Gid to_reads(const Chunks *c, bool early, Gid *first) {
@@ -452,13 +487,14 @@ static Gid to_reads(const Chunks *c, bool early, Gid *first) {
     before = grad_or_0(g, grad_chunk_before(c, c->write, c->at), before);
     tiles = grad_chunk_dot(c, grad_or_0(g, front, tiles), before,
                            grad_bit(c->write));
-    all = grad_chunk_plus(g, all, tiles);
+    if (!c->apart) all = grad_chunk_plus(g, all, tiles);
     *first = tiles;
   }
-  Gid is_in_front = early ? grad_chunk_before(c, c->at, c->use)
-                          : grad_chunk_before(c, c->use, c->at);
-  if (!early) is_in_front = grad_1(g, OP_NOT, is_in_front);
-  return grad_sum_all(g, grad_or_0(g, is_in_front, all), grad_bit(c->use));
+  Gid sum = sum_behind(c, early, all);
+  if (!tiles || !c->apart) return sum;
+  tiles = sum_behind(c, early, tiles);
+  tiles = grad_made(g, tiles, grad_at(g, tiles)->axes, "pairs");
+  return grad_chunk_plus(g, sum, tiles);
 }
 
 // What flows through the whole chunk.
@@ -587,6 +623,8 @@ void grad_chunk_give(Chunks *c, Gid x, ChunkMade v) {
   Grad *g = c->g;
   if (!g->active[x]) return;
   uint32_t local = local_of(c, v.rank);
+  uint32_t part = local == c->use ? c->read_part : c->write_part;
+  bool parts = c->apart && (grad_at(g, v.v)->axes & c->w->row);
   GradNode made = {.code = GRAD_MADE,
                    .dtype = DT_F32,
                    .axes = grad_at(g, v.v)->axes,
@@ -599,7 +637,9 @@ void grad_chunk_give(Chunks *c, Gid x, ChunkMade v) {
                    .rank = v.rank,
                    .first = v.first,
                    .alone = c->apart || v.alone,
-                   .apart = c->rows && !v.alone ? c->w->col : 0};
+                   .apart = c->rows && !v.alone ? c->w->col : 0,
+                   .parts = parts};
+  if (parts) view.row = row_of(c), view.part = part, view.in = c->in_part;
   vec_push(g->arena, &g->views, view);
   Gid y = grad_put(g, made, &v.v);
   Gid t = grad_index(g, c->w->axis), size = grad_int(g, COST_GRAD_CHUNK);

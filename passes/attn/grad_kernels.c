@@ -782,7 +782,8 @@ static bool is_result(const Plan *p, const GradStore *s) {
 static bool put(Plan *p, const Todo *t) {
   if (t->read != UINT32_MAX) return put_row(p, t);
   bool zero = grad_is_number(p->g, t->s.v, 0);  // sums begin with it: a row's
-  return is_result(p, &t->s) ? put_result(p, &t->s) : put_store(p, &t->s, zero);
+  bool rows = zero || t->s.parts;
+  return is_result(p, &t->s) ? put_result(p, &t->s) : put_store(p, &t->s, rows);
 }
 
 static void tell_all_apart(Plan *p, Todo *all, uint32_t n) {

@@ -4,10 +4,11 @@
 //   before  g_Q[t, d] = c * made[t // 64, t % 64, d]
 //   after   g_Q[64 * chunk + use, d] = c * (what is made)     where that is < S
 //
-// So nothing of a vector's size lies in memory in between. What is made along
-// other steps of a chunk (a write's, beside a read's) is moved there: products
-// are the same then, and are made once. What a step sums of vectors that such
-// kernels do without is made before.
+// So nothing of a vector's size lies in memory in between. Where kernels have
+// parts of the rows, and nothing sums them, d is 64 * part + row. What is made
+// along other steps of a chunk (a write's, beside a read's) is moved there:
+// products are the same then, and are made once. What a step sums of vectors
+// that such kernels do without is made before.
 #include "passes/attn/grad.h"
 
 // What is loaded of x's tensor, of the view; or NULL.
@@ -28,6 +29,7 @@ typedef struct Search {
   bool *seen;
   const GradView *view;  // the first that is found
   bool sums;             // over more than vectors
+  uint64_t over;         // the axes that are summed
 } Search;
 
 static void search(Search *s, Gid x) {
@@ -36,6 +38,7 @@ static void search(Search *s, Gid x) {
   if (s->seen[x]) return;
   s->seen[x] = true;
   if (n->code == OP_REDUCE) s->sums |= n->over & ~grad_role(g, AX_VEC);
+  if (n->code == OP_REDUCE) s->over |= n->over;
   if (made && !s->view) s->view = &g->views.at[made->attr - 1];
   for (uint32_t i = 0; i < n->n; i++) search(s, n->arg[i]);
 }
@@ -43,31 +46,42 @@ static void search(Search *s, Gid x) {
 typedef struct ByChunk {
   Grad *g;
   GradView to;
-  Gid step;
+  Gid step, row;
   Map done;
 } ByChunk;
 
 // What is made, at its own coordinates or those of the other steps.
 static Gid made_there(ByChunk *c, const GradNode *made) {
   const GradView *from = &c->g->views.at[made->attr - 1];
-  if (from->local == c->to.local && from->chunk == c->to.chunk)
-    return made->arg[0];
-  Gid v = grad_moved(c->g, made->arg[0], from->chunk,
-                     grad_index(c->g, c->to.chunk));
-  return grad_moved(c->g, v, from->local, grad_index(c->g, c->to.local));
+  Gid v = made->arg[0];
+  if (from->local != c->to.local || from->chunk != c->to.chunk) {
+    v = grad_moved(c->g, v, from->chunk, grad_index(c->g, c->to.chunk));
+    v = grad_moved(c->g, v, from->local, grad_index(c->g, c->to.local));
+  }
+  return c->to.parts ? grad_moved(c->g, v, c->to.row, c->row) : v;
+}
+
+// The steps and rows of the kernel.
+static uint64_t moved(const ByChunk *c) {
+  return grad_bit(c->to.axis) | (c->to.parts ? grad_bit(c->to.row) : 0);
+}
+
+static Gid to_chunk(const ByChunk *c, Gid x) {
+  x = grad_moved(c->g, x, c->to.axis, c->step);
+  return c->to.parts ? grad_moved(c->g, x, c->to.row, c->row) : x;
 }
 
 static Gid by_chunk(ByChunk *c, Gid x) {
   Grad *g = c->g;
   const GradNode n = *grad_at(g, x), *made = viewed(g, &n);
   uint64_t known;
-  if (!(n.axes & grad_bit(c->to.axis))) return x;
+  if (!(n.axes & moved(c))) return x;
   if (map_get(&c->done, x, &known)) return (Gid)known;
   Gid y;
   if (made) y = made_there(c, made);
   else if (n.code == OP_INDEX || !n.n || n.code == GRAD_RESULT ||
            n.code == GRAD_MADE || n.code == OP_LOAD)
-    y = grad_moved(g, x, c->to.axis, c->step);
+    y = to_chunk(c, x);
   else {
     GradNode m = n;
     Gid *args = NEWN(g->arena, Gid, n.n);
@@ -147,7 +161,7 @@ static bool find_step(const Grad *g, const GradStore *s, uint32_t axis,
 
 static void store_chunks(Grad *g, GradStore *s) {
   Search found = {.g = g, .seen = NEWN(g->arena, bool, g->nodes.n)};
-  uint32_t at;
+  uint32_t at, row = 0;
   search(&found, s->v);
   if (!found.view || found.sums || s->physical || !is_alone(g, s) ||
       !find_step(g, s, found.view->axis, &at))
@@ -156,10 +170,17 @@ static void store_chunks(Grad *g, GradStore *s) {
   Gid size = grad_int(g, c.to.steps);
   Gid first = grad_2(g, OP_MUL, grad_index(g, c.to.chunk), size);
   c.step = grad_2(g, OP_ADD, first, grad_index(g, c.to.local));
+  c.to.parts &=
+      !(found.over & grad_bit(c.to.row)) && find_step(g, s, c.to.row, &row);
+  if (c.to.parts) {
+    Gid part = grad_2(g, OP_MUL, grad_index(g, c.to.part), size);
+    s->index[row] = c.row = grad_2(g, OP_ADD, part, grad_index(g, c.to.in));
+  }
   s->v = by_chunk(&c, s->v);
+  s->parts = c.to.parts;
   s->rank = c.to.rank;
   s->first = c.to.first;
-  s->alone = c.to.alone;
+  s->alone = c.to.alone && !c.to.parts;
   s->index[at] = c.step;
   Gid end = grad_dim(g, g->axes.at[c.to.axis].axis.extent);
   s->mask = grad_2(g, OP_LT, c.step, end);

@@ -314,6 +314,12 @@ bool hop_rings_drains(const Rings *w, const Drain *d) {
   return hop_rings_holds(&w->drain, &part);
 }
 
+bool hop_rings_drains_half(const Rings *w, const Drain *d) {
+  Type half = w->drain;
+  half.ext[0] /= 2;
+  return w->halves > 1 && type_eq(&half, &d->tile);
+}
+
 typedef struct Readers {
   Value tile;
   uint32_t some, turns;
@@ -797,6 +803,7 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
                .body = f->body,
                .arena = f->mod->arena,
                .target = t,
+               .halves = 1,
                .lent = -1,
                .claims = -1,
                .facts = -1,
@@ -821,5 +828,6 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   join_strips(w);
   hop_rings_panels(w);
   end_visits(w);
+  hop_rings_find_halves(w);
   return true;
 }

@@ -17,6 +17,25 @@ void hop_rings_find_drains(Rings *w, const Region *r) {
   }
 }
 
+static void find_half(const Rings *w, const Region *r, bool *found) {
+  Drain d;
+  Type half = w->drain;
+  half.ext[0] /= 2;
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++)
+      find_half(w, op->regions[i], found);
+    *found |= hop_drain_of(w->f, op, &d) && type_eq(&half, &d.tile);
+  }
+}
+
+// Tiles of half of its rows go through the halves in turn: none waits until the
+// one in front has been read.
+void hop_rings_find_halves(Rings *w) {
+  bool found = false;
+  if (w->drains && w->lent < 0) find_half(w, w->f->body, &found);
+  w->halves = found ? 2 : 1;
+}
+
 // Does op, or what is in it, store a box?
 static bool stores_box(const Rings *w, const Op *op) {
   Drain d;

@@ -61,6 +61,10 @@ Value hop_rings_drain_tile(const Rings *w, Builder *b) {
   return ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
 }
 
+Value hop_rings_drain_halves(const Rings *w, Builder *b, Value tile) {
+  return as_parts(b, tile, w->halves);
+}
+
 Value hop_rings_slot(const Rings *w, Builder *b, const Ring *ring, Value at) {
   Value args[] = {ring->smem, at};
   return ir_op(b, OP_SLOT, args, 2, NULL, 0, ir_type(w->f, ring->site->res[0]),

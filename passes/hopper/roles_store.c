@@ -15,7 +15,7 @@ static Value sum_of(const Role *r, Builder *b, const Value *v, uint32_t n) {
 // The box of tile `from`, which has the fragment's columns from `at` on, goes
 // to the tensor, if that is wanted.
 static void store_box(Role *r, Builder *b, const Drain *d, Value from,
-                      uint32_t at) {
+                      uint32_t at, bool counted) {
   const Op *op = d->op;
   Type bit = type_scalar(DT_BOOL);
   Value args[MAX_AXES + 2] = {op->args[0], from};
@@ -31,10 +31,36 @@ static void store_box(Role *r, Builder *b, const Drain *d, Value from,
   int64_t axes[] = {d->trans ? d->col : d->row, d->trans ? d->row : d->col};
   IrAttr tile = attr_list(AT_TILE, axes, 2);
   ir_op(&in, OP_TMA_STORE, args, n + 2, &tile, 1, NULL, 0, 0);
-  ir_bare(&in, OP_TMA_COMMIT);
+  if (!counted) ir_bare(&in, OP_TMA_COMMIT);
   ir_yield(&in, NULL, 0);
   in.region = branch->regions[1];
   ir_yield(&in, NULL, 0);
+  if (counted) ir_bare(b, OP_TMA_COMMIT);
+}
+
+// Registers to a shared tile that the store before has left.
+static void put(Role *r, Builder *b, Value slot, Value x, bool trans,
+                uint32_t pending) {
+  Value args[] = {slot, x};
+  IrAttr turned = attr_i(AT_TRANS, 1), left = attr_i(AT_PENDING, pending);
+  ir_op(b, OP_TMA_WAIT, NULL, 0, &left, 1, NULL, 0, 0);
+  ir_bare(b, OP_GSYNC);
+  ir_op(b, OP_SSTORE, args, 2, &turned, trans, NULL, 0, 0);
+  ir_bare(b, OP_FENCE_ASYNC);
+  ir_bare(b, OP_GSYNC);
+  r->drained = true;
+}
+
+// Through half of the tile. The second one has been left, as the first is
+// stored from when all before have been; each store is counted, wanted or not.
+static void drain_half(Role *r, Builder *b, const Drain *d) {
+  Value n = i32(b, r->w->halves), half = i32(b, r->half);
+  Value at = ir_2(b, OP_ADD, ir_2(b, OP_MUL, r->group, n), half);
+  Value args[] = {r->halves, at};
+  Value slot = ir_op(b, OP_SLOT, args, 2, NULL, 0, &d->tile, 1, 0)->res[0];
+  put(r, b, slot, hop_role_value(r, d->op->args[1]), d->trans, r->half);
+  store_box(r, b, d, slot, 0, true);
+  r->half = (r->half + 1) % r->w->halves;
 }
 
 // The columns from `at` on, as many as the shared tile has.
@@ -54,25 +80,25 @@ void hop_role_drain(Role *r, Builder *b, const Drain *d) {
   Value lent[] = {r->lent ? r->w->rings[r->w->lent].smem : 0, r->lent};
   Value *from = r->lent ? lent : own, x = hop_role_value(r, d->op->args[1]);
   Type tile = d->tile;
+  if (hop_rings_drains_half(r->w, d)) {
+    drain_half(r, b, d);
+    return;
+  }
   if (!d->trans && tile.ext[1] > r->w->drain.ext[1])
     tile.ext[1] = r->w->drain.ext[1];
   for (uint32_t at = 0; at < d->tile.ext[1]; at += tile.ext[1]) {
     Value slot = ir_op(b, OP_SLOT, from, 2, NULL, 0, &tile, 1, 0)->res[0];
-    Value put[] = {slot, d->trans ? x : columns(r, b, x, &tile, at)};
-    IrAttr trans = attr_i(AT_TRANS, 1);
-    hop_role_stores_done(b);
-    ir_bare(b, OP_GSYNC);
-    ir_op(b, OP_SSTORE, put, 2, &trans, d->trans, NULL, 0, 0);
-    ir_bare(b, OP_FENCE_ASYNC);
-    ir_bare(b, OP_GSYNC);
-    store_box(r, b, d, slot, at);
+    put(r, b, slot, d->trans ? x : columns(r, b, x, &tile, at), d->trans, 0);
+    store_box(r, b, d, slot, at, false);
   }
-  r->drained = true;
+  r->half = 0;
 }
 
 bool hop_role_can_drain(const Role *r, const Op *op, Drain *d) {
   return !r->producer && !r->maker && (r->drain || r->lent) &&
-         hop_drain_of(r->w->f, op, d) && hop_rings_drains(r->w, d);
+         hop_drain_of(r->w->f, op, d) &&
+         (hop_rings_drains(r->w, d) ||
+          (r->halves && hop_rings_drains_half(r->w, d)));
 }
 
 bool hop_role_has_drain(const Role *r, const Op *op) {
