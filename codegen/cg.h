@@ -42,6 +42,7 @@ typedef struct Cg {
   LLVMValueRef llfn;
   LLVMValueRef *val;     // LLVM value of each IR value
   LLVMValueRef *dim;     // LLVM value of each dim symbol
+  LLVMValueRef *number;  // by Dim: what a launch says of it; or NULL
   LLVMValueRef kargs;    // const attn_kargs *
   LLVMValueRef scratch;  // next free byte of this thread's scratch
   LLVMValueRef task;     // task number, i64

@@ -74,6 +74,8 @@ typedef struct CgPhase {
   const attn_gpu_map *maps;
   const CgPlace *places;  // of the maps, or NULL
   uint32_t nmaps;
+  const CgExpr *numbers;  // that the block has behind the dims
+  uint32_t nnumbers;
 } CgPhase;
 
 // The code of one GPU target under one condition. The parameter block has the
@@ -119,7 +121,7 @@ CgExpr cg_expr_bin(Ctx *cx, CgExpr a, attn_xop op, CgExpr b);
 CgExpr cg_expr_sum(Ctx *cx, const CgExpr *of, uint32_t n);
 
 // Bytes of a kernel's parameter block (attn_abi.h): its maps are the last
-// nmaps * ATTN_MAP_BYTES of them.
+// nmaps * ATTN_MAP_BYTES of them. ndims: dims and numbers.
 uint32_t cg_block_bytes(const CgProgram *p, uint32_t ndims, uint32_t nmaps);
 // Appends the container of the device code of all programs. 16-byte alignment
 // is up to where the bytes are put.
@@ -165,6 +167,7 @@ typedef struct CgKernelRecord {
   bool waits;  // for the kernels in front of it, by itself
   bool once;   // keys are read once
   Vec(CgMapRecord) maps;
+  Vec(CgExpr) numbers;  // that the host computes, over the module's dims
   uint32_t registers, spill_bytes;  // of a thread; after cg_ptxas
   uint32_t rare_bytes;              // of these, where few steps go
   CgExpr when;       // what tensors must be, over the module's dims; n = 0: any

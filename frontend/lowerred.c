@@ -32,23 +32,17 @@ static void join_all(Fx *x, Val *v, uint32_t n) {
 }
 
 // ---------------------------------------------------------------- division
-static uint32_t first_axis(uint64_t set) {
-  return (uint32_t)__builtin_ctzll(set);
-}
-
 // A quotient that depends on a reduction over keys is 0 / 0 = 0 where there
-// are no keys.
+// are no keys; of several reductions, one within another, the outer one's.
 Val low_divide(Fx *x, Val a, Val b) {
   Val v[2] = {a, b}, shape;
   DType t = low_join(x, v, 2);
   if (!dtype_is_float(t)) t = a.weak && b.weak ? DT_F64 : DT_F32;
   for (int i = 0; i < 2; i++) v[i] = val_cast(x, v[i], t);
-  uint64_t keys = ir_key_deps(&x->deps, v[1].v);
-  if (!keys && !b.weak)
-    keys = ir_key_deps(&x->deps, v[0].v) & ~val_axes(x, v[0].v);
-  if (!keys) return val_op(x, OP_DIV, v, 2);
+  int key = ir_quotient_key(&x->deps, v[0].v, v[1].v, b.weak);
+  if (key < 0) return val_op(x, OP_DIV, v, 2);
   val_align(x, v, 2, &shape);
-  IrAttr axis = attr_i(AT_AXIS, first_axis(keys));
+  IrAttr axis = attr_i(AT_AXIS, key);
   Value args[] = {v[0].v, v[1].v};
   shape.v = ir_op(&x->b, OP_DIVK, args, 2, &axis, 1, NULL, 1, 0)->res[0];
   shape.weak = false;

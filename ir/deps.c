@@ -2,7 +2,7 @@
 #include "ir/deps.h"
 
 KeyDeps ir_key_deps_of(const Func *f, Arena *a) {
-  return (KeyDeps){.fn = f, .memo = {.arena = a}};
+  return (KeyDeps){.fn = f, .memo = {.arena = a}, .last = {.arena = a}};
 }
 
 static uint64_t key_bit(const Func *f, int64_t axis) {
@@ -32,6 +32,37 @@ uint64_t ir_key_deps(KeyDeps *d, Value v) {
     set |= attr_bits(d->fn, &op->attrs[i]);
   map_put(&d->memo, v, set);
   return set;
+}
+
+// Key axes that the op itself reduces over.
+static uint64_t reduced_here(const Func *f, const Op *op, Value v) {
+  uint64_t set = 0;
+  for (uint32_t i = 0; i < op->nattrs; i++) set |= attr_bits(f, &op->attrs[i]);
+  return set & ~ir_axes_of(f, v);
+}
+
+static uint64_t last_keys(KeyDeps *d, Value v) {
+  uint64_t set = 0;
+  if (map_get(&d->last, v, &set)) return set;
+  const Op *op = ir_def(d->fn, v);
+  bool here = op && (set = reduced_here(d->fn, op, v));
+  for (uint32_t i = 0; op && !here && i < op->nargs; i++)
+    set |= last_keys(d, op->args[i]);
+  map_put(&d->last, v, set);
+  return set;
+}
+
+static uint64_t prefer(uint64_t keys, uint64_t some) {
+  return keys & some ? keys & some : keys;
+}
+
+int ir_quotient_key(KeyDeps *d, Value x, Value y, bool fixed) {
+  uint64_t keys = ir_key_deps(d, y), of_x = ir_axes_of(d->fn, x);
+  bool above = !keys && !fixed;
+  if (above) keys = ir_key_deps(d, x) & ~of_x;
+  keys = prefer(keys, last_keys(d, above ? x : y));
+  keys = prefer(keys, of_x);
+  return keys ? __builtin_ctzll(keys) : -1;
 }
 
 Value ir_spread(Builder *b, Value v, uint32_t axis) {

@@ -8,11 +8,17 @@
 typedef struct KeyDeps {
   const Func *fn;
   Map memo;  // value -> set; values must not change once asked for
+  Map last;  // value -> those of reductions that no other is behind
 } KeyDeps;
 
 KeyDeps ir_key_deps_of(const Func *f, Arena *a);
 // Bit i: key axis i.
 uint64_t ir_key_deps(KeyDeps *d, Value v);
+// The key axis for which x / y = x / 0 is 0 where it has no keys: one that y
+// was reduced over, or x, if y is not `fixed`; -1 if there is none. Of several
+// it is that of a reduction with no other behind it, and one that x varies
+// with.
+int ir_quotient_key(KeyDeps *d, Value x, Value y, bool fixed);
 
 // v as a value that varies with `axis`, so that it can be reduced over it: v
 // plus a zero made of the coordinate.

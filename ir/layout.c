@@ -281,6 +281,11 @@ const char *smem_error(const Type *t) {
   return NULL;
 }
 
+uint32_t frag_warp_bytes(const Type *t) {
+  enum { ROWS = 16, WORD = 4, QUAD = 4 };
+  return ROWS * (t->slice ? QUAD : t->ext[1]) * WORD;
+}
+
 uint32_t smem_skew_bytes(const Type *result) {
   return result->ext[0] * (result->ext[1] + SKEW_MORE) *
          (uint32_t)dtype_size(result->dtype);

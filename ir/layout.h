@@ -73,10 +73,22 @@ uint32_t smem_turned_mask(const Type *t);
 // NULL, or what is wrong with the type.
 const char *smem_error(const Type *t);
 
+// Shared memory of a group for `fwarp`: the registers of a warp's threads.
+uint32_t frag_warp_bytes(const Type *t);
+
 // Shared memory of a group for `skew`: a row of a warp has the columns of the
 // operand that some row of the warp needs, all begin at a multiple of 8.
 enum { SKEW_ROWS = 16, SKEW_MORE = 24 };
 uint32_t smem_skew_bytes(const Type *result);
+
+// Do the diagonals that a skew asks for lie in the n columns of its operand?
+// same: points of the axis that both have; other: of the result's own.
+static inline bool skew_inside(const Op *op, int64_t same, int64_t other,
+                               int64_t n) {
+  bool back = ir_attr_i(op, AT_REVERSE, 0) != 0;
+  int64_t pos = ir_attr_i(op, AT_POS, 0);
+  return pos >= (back ? other : same) - 1 && pos + (back ? same : other) <= n;
+}
 
 // Threads that execute op together: an instance of its role, else the CTA.
 // 0: the function has no launch.

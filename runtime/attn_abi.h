@@ -45,8 +45,9 @@ extern "C" {
   "\x7f" \
   "ATN" /* 4 bytes */
 #define ATTN_CONTAINER_MAJOR 1
-/* 1: ATTN_SEC_PROGRAM; 2: ATTN_GPU_OWN; 3: attn_gpu_phase.makes */
-#define ATTN_CONTAINER_MINOR 3
+/* 1: ATTN_SEC_PROGRAM; 2: ATTN_GPU_OWN; 3: attn_gpu_phase.makes;
+ * 4: attn_gpu_phase.numbers */
+#define ATTN_CONTAINER_MINOR 4
 
 typedef struct attn_container_header {
   uint8_t magic[4];
@@ -107,7 +108,8 @@ ATTN_API uint64_t attn_container_hash(const void *bytes, size_t n);
  *   per tensor parameter, in order: u64 data, i64 shape[rank],
  *                                   i64 stride[rank] (elements)
  *   per scalar parameter: attn_scalar
- *   u64 given; i64 dims[]; i64 ntasks; u64 workspace; u64 counter
+ *   u64 given; i64 dims[]; i64 numbers[]; i64 ntasks; u64 workspace;
+ *   u64 counter
  *   zeros up to a multiple of 64, then the maps of the phase, 128 bytes each
  * data is 0 for what is not wanted or not given; such a tensor's shape and
  * strides are 0, and so is its map. counter points to a u32 that is 0 when the
@@ -116,6 +118,7 @@ ATTN_API uint64_t attn_container_hash(const void *bytes, size_t n);
 #define ATTN_MAX_BLOCK 4096 /* bytes of a parameter block */
 #define ATTN_MAX_MAPS 16    /* maps of a phase */
 #define ATTN_MAX_PHASES 48  /* phases of a variant */
+#define ATTN_MAX_NUMBERS 24 /* that the host computes for a phase */
 #define ATTN_MAP_RANK 5     /* axes of a map */
 #define ATTN_MAP_BYTES 128  /* a CUtensorMap */
 
@@ -175,6 +178,9 @@ typedef struct attn_gpu_phase {
   /* Bit i of the two: it writes tensor i, and no more than such tensors. It is
    * left out where all have NULL data; 0: it always runs. */
   uint32_t makes[2];
+  /* {n, e1 .. en}: expressions whose values the block has behind the dims, in
+   * that order; 0: none. */
+  uint32_t numbers;
 } attn_gpu_phase;
 
 /* How boxes of a tensor are copied to and from shared memory. Axis i of the
@@ -441,7 +447,7 @@ ATTN_SIZE_(attn_section, 24);
 ATTN_SIZE_(attn_entry, 16);
 ATTN_SIZE_(attn_kernels_header, 64);
 ATTN_SIZE_(attn_gpu_variant, 32);
-ATTN_SIZE_(attn_gpu_phase, 44);
+ATTN_SIZE_(attn_gpu_phase, 48);
 ATTN_SIZE_(attn_gpu_map, 64);
 ATTN_SIZE_(attn_scalar, 8);
 ATTN_SIZE_(attn_kargs, 48);

@@ -404,17 +404,20 @@ static void put_params(Block *b, const GpuVariant *v, const GpuCall *c,
   put(b, c->scalars, c->solved->env.nscalars * sizeof *c->scalars);
   put_word(b, c->given);
   put_dims(b, v, c->solved);
-  b->tail = b->n;
-  for (int i = 0; i < 3; i++) put_word(b, 0);
-  while (b->n % 64) put(b, "", 1);
 }
 
 // All phases have the same parameters.
 static void copy_params(Block *b, const Block *of) {
   b->n = of->n;
-  b->tail = of->tail;
   b->full = of->full;
   memcpy(b->at, of->at, of->n);
+}
+
+// Room for what put_tail says.
+static void end_params(Block *b) {
+  b->tail = b->n;
+  for (int i = 0; i < 3; i++) put_word(b, 0);
+  while (b->n % 64) put(b, "", 1);
 }
 
 static void put_tail(Block *b, int64_t ntasks, uint64_t workspace,
@@ -444,6 +447,17 @@ static bool evaluates(const GpuVariant *v, const Solved *s, uint32_t at,
 static bool value(const Job *j, uint32_t at, int64_t *out) {
   return rt_plan_value(&j->values, at, out) ||
          evaluates(j->v, j->call->solved, at, out);
+}
+
+// What the phase has of the shape, computed here.
+static bool put_numbers(Block *b, const Job *j, const attn_gpu_phase *p) {
+  const int64_t *list = j->v->records->code + p->numbers;
+  int64_t x;
+  for (int64_t i = 1; p->numbers && i <= list[0]; i++) {
+    if (!value(j, (uint32_t)list[i], &x)) return false;
+    put_word(b, (uint64_t)x);
+  }
+  return true;
 }
 
 // NULL: no memory.
@@ -663,6 +677,9 @@ static int prepare(const Job *j, uint32_t i, Step *st, attn_error *err) {
     return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
   if (!wanted(j, p)) st->ntasks = 0;
   if (!st->ntasks) return ATTN_OK;
+  if (!put_numbers(&st->block, j, p))
+    return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
+  end_params(&st->block);
   if (!put_maps(&st->block, j, p))
     return rt_fail(err, ATTN_E_STRIDE,
                    "%s has no code for these strides and alignments on this "

@@ -64,6 +64,16 @@ static bool list(const Kernels *k, uint32_t at) {
   return true;
 }
 
+static bool numbers(const Kernels *k, uint32_t at) {
+  if (!at) return true;
+  if (at >= k->ncode || k->code[at] < 0 || k->code[at] >= k->ncode - at ||
+      k->code[at] > ATTN_MAX_NUMBERS)
+    return false;
+  for (int64_t i = 1; i <= k->code[at]; i++)
+    if (k->code[at + i] < 0 || k->code[at + i] >= k->ncode) return false;
+  return true;
+}
+
 static bool code(const attn_module *m, const Kernels *k, uint32_t at,
                  bool text) {
   const attn_section_info *s = rt_section(m, at);
@@ -98,7 +108,7 @@ static bool check_phase(const attn_module *m, const Kernels *k,
          p->threads <= 1024 && p->shared_bytes <= 1 << 20 &&
          p->ctas <= ATTN_CTAS_PERSISTENT && p->nmaps <= ATTN_MAX_MAPS &&
          p->block_bytes <= ATTN_MAX_BLOCK && p->map <= k->nmaps &&
-         p->nmaps <= k->nmaps - p->map;
+         p->nmaps <= k->nmaps - p->map && numbers(k, p->numbers);
 }
 
 // In workspace: where and how large are expressions.

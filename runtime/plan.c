@@ -70,7 +70,10 @@ static void add_root(Build *b, uint32_t at) {
 }
 
 static void add_phase(Build *b, const Kernels *k, const attn_gpu_phase *p) {
+  const int64_t *list = k->code + p->numbers;
   add_root(b, p->ntasks);
+  for (int64_t i = 1; p->numbers && i <= list[0]; i++)
+    add_root(b, (uint32_t)list[i]);
   for (uint32_t i = 0; i < p->nmaps; i++) {
     const attn_gpu_map *m = &k->maps[p->map + i];
     if (m->tensor != ATTN_NONE) continue;

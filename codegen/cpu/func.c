@@ -49,6 +49,7 @@ LLVMValueRef cg_dim(Cg *g, Dim d) {
   const DimTab *t = &g->fn->mod->dims;
   const DimExpr *e = &t->exprs.at[d];
   if (e->op == DIM_CONST) return cg_i64(g, e->value);
+  if (g->number && g->number[d]) return g->number[d];
   // GPUs: with unsigned quotients ptxas spills in loops whose bounds they are.
   int64_t lo = -1, of = -1, hi;
   if ((e->op == DIM_FLOORDIV || e->op == DIM_MOD) &&

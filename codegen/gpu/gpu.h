@@ -62,8 +62,10 @@ typedef struct Gpu {
   V desc0;              // its address as a matrix descriptor has it, i32
   V tid, warp, lane;    // in the CTA
   uint64_t *tensor_at;  // by value: offset of a tensor's record
-  uint64_t scalars_at, given_at, dims_at, ntasks_at, workspace_at, counter_at,
-      maps_at;
+  uint64_t scalars_at, given_at, dims_at, numbers_at, ntasks_at, workspace_at,
+      counter_at, maps_at;
+  Dim *number;  // that the host computes
+  uint32_t nnumbers;
   uint32_t shared;   // bytes of the program's shared memory
   uint32_t scratch;  // code generation's own, behind it: of each group,
   uint32_t outside;  // and (1) of code outside of roles
@@ -82,6 +84,7 @@ typedef struct Product {
   const Op *op;
   const Type *at, *bt, *ct;
   bool ta, tb;
+  bool dealt;  // warps have the same rows of A, and their own 16 rows of B
   Tile a, b;
   const Frag *areg;  // NULL: A is the shared tile a
   uint32_t rows, k;  // rows of all warps together, k extent
@@ -335,6 +338,7 @@ extern GpuEmit gpu_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
 
 extern GpuEmit nv_ftrinv;  // codegen/nv/tri.c
 extern GpuEmit nv_skew;    // codegen/nv/skew.c
+extern GpuEmit nv_fwarp;   // codegen/nv/fwarp.c
 
 // ---- kernels (kernel.c), control flow (control.c; codegen/nv/roles.c), dispatch
 // (op.c)

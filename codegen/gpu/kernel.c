@@ -5,6 +5,47 @@
 
 #include <assert.h>
 
+// ---------------------------------------------------------------- numbers
+// A kernel that reads its keys once takes few microseconds, of which quotients
+// of extents would be one: the host computes them.
+enum { MAX_NUMBERS = 24 };
+
+static bool is_dear(const DimTab *t, Dim d) {
+  const DimExpr *e = &t->exprs.at[d];
+  int64_t by;
+  if (e->op == DIM_CONST || e->op == DIM_SYM) return false;
+  bool quotient = e->op == DIM_FLOORDIV || e->op == DIM_MOD;
+  return (quotient && !dim_is_const(t, e->b, &by)) || is_dear(t, e->a) ||
+         is_dear(t, e->b);
+}
+
+static void want_number(Gpu *n, Dim d) {
+  const DimTab *t = &n->f->mod->dims;
+  bool there = n->nnumbers == MAX_NUMBERS;
+  for (uint32_t i = 0; i < n->nnumbers; i++) there |= n->number[i] == d;
+  if (!there && is_dear(t, d)) n->number[n->nnumbers++] = d;
+}
+
+static void want_numbers(void *data, Op *op) {
+  if (op->code == OP_DIM) want_number(data, (Dim)ir_attr_i(op, AT_DIM, 0));
+}
+
+static void collect_numbers(Gpu *n) {
+  const Func *f = n->f;
+  n->number = NEWN(&n->g->cx->scratch, Dim, MAX_NUMBERS);
+  n->nnumbers = 0;
+  if (!ir_attr_i(ir_launch(f), AT_ONCE, 0)) return;
+  ir_walk(f->body, want_numbers, n);
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    const Type *t = ir_type(f, f->params.at[i].v);
+    for (uint32_t k = 0; f->params.at[i].role == PR_SHARED && k < t->n; k++)
+      want_number(n, t->size[k]);
+  }
+  for (uint32_t i = 0; i < n->nnumbers; i++)
+    vec_push(&n->g->cx->session, &n->out->numbers,
+             cg_expr_dim(n->g->cx, &f->mod->dims, n->number[i]));
+}
+
 // ---------------------------------------------------------------- parameters
 // Offsets of the parameter block (runtime/attn_abi.h).
 static void lay_out_block(Gpu *n) {
@@ -24,7 +65,8 @@ static void lay_out_block(Gpu *n) {
   }
   n->given_at = at;
   n->dims_at = at + 8;
-  n->ntasks_at = n->dims_at + 8 * (uint64_t)f->mod->dims.syms.n;
+  n->numbers_at = n->dims_at + 8 * (uint64_t)f->mod->dims.syms.n;
+  n->ntasks_at = n->numbers_at + 8 * (uint64_t)n->nnumbers;
   n->workspace_at = n->ntasks_at + 8;
   n->counter_at = n->ntasks_at + 16;
   n->maps_at = (n->ntasks_at + 24 + 63) / 64 * 64;
@@ -54,6 +96,10 @@ static void load_params(Gpu *n) {
   for (uint32_t i = 0; i < dims; i++)
     g->dim[i] = gpu_param(n, n->dims_at + 8 * (uint64_t)i,
                           LLVMInt64TypeInContext(g->lc));
+  g->number = NEWN(&g->cx->scratch, V, f->mod->dims.exprs.n);
+  for (uint32_t i = 0; i < n->nnumbers; i++)
+    g->number[n->number[i]] = gpu_param(n, n->numbers_at + 8 * (uint64_t)i,
+                                        LLVMInt64TypeInContext(g->lc));
 }
 
 // ---------------------------------------------------------------- shared memory
@@ -153,6 +199,7 @@ static void need_of(void *data, Op *op) {
   bool scan = op->code == OP_FSCAN && !gpu_scans_in_quads(w->f, op, threads);
   if (scan) bytes = tile_bytes(x);
   if (op->code == OP_RELAYOUT) bytes = gpu_relayouts_bytes(w->f, op);
+  if (op->code == OP_FWARP) bytes = frag_warp_bytes(x);
   if (op->code == OP_SKEW) bytes = smem_skew_bytes(ir_type(w->f, op->res[0]));
   if (op->code == OP_RELAYOUT) w->stay += gpu_stay_bytes(w->f, op);
   if (scan) bytes += 8 * (x->ext[0] + x->ext[1]);
@@ -317,6 +364,7 @@ void gpu_kernel(Gpu *n, const char *symbol) {
                     "claim one of 1 or 32");
     return;
   }
+  collect_numbers(n);
   lay_out_block(n);
   n->out->block_bytes = (uint32_t)n->maps_at + 128 * n->out->maps.n;
   place_shared(n, &need);

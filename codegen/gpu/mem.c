@@ -709,12 +709,14 @@ static void load_pieces(Gpu *n, Piece *p, uint32_t count, DType t, V *e) {
   }
 }
 
-// Bounds cut few pieces, mostly none of a task's: one branch for all.
+// Bounds cut few pieces, mostly none of a task's: one branch for all. Beside
+// products there is no room for more.
 static void load_all(Gpu *n, const Access *a, const FragMap *m, int axis,
                      DType t, V *e) {
   Value index = a->op->args[a->lo + (uint32_t)axis];
   bool cut = ir_type(n->f, index)->slice == SLICE_NONE;
-  uint32_t count = m->regs / PIECE, each = cut ? count : 1;
+  uint32_t count = m->regs / PIECE;
+  uint32_t each = cut || n->multiplies ? count : 1;
   Piece *p = NEWN(&n->g->cx->scratch, Piece, each);
   for (uint32_t i = 0; i < count; i++) {
     p[i % each] = piece_of(n, a, m, i * PIECE, axis);
@@ -748,6 +750,19 @@ static void load_laid(Gpu *n, const Access *a, const FragMap *m, DType t,
 }
 
 // ---------------------------------------------------------------- ops
+// May a tile be loaded in pieces? Code for those that travel together and for
+// those that do not is twice as much: beside products where keys are read once,
+// and a task waits for its rows, which are few words of a thread.
+static bool in_pieces(const Gpu *n, const Access *a, int axis,
+                      const FragMap *m) {
+  enum { MOST_WORDS = 32 };
+  if (axis < 0) return false;
+  uint32_t bytes =
+      m->regs * (uint32_t)dtype_size(ir_type(n->f, a->tensor)->dtype);
+  return !n->multiplies || (ir_attr_i(ir_launch(n->f), AT_ONCE, 0) &&
+                            is_sure(n, a, axis) && bytes <= 4 * MOST_WORDS);
+}
+
 void gpu_gload(Gpu *n, const Op *op) {
   Access a = access(n, op, 1);
   const Type *t = gpu_res_type(n, op);
@@ -766,7 +781,7 @@ void gpu_gload(Gpu *n, const Op *op) {
   }
   if (run >= 0) load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
   bool laid = piece >= 0 && is_laid(n, &a, piece);
-  bool pieces = piece >= 0 && !laid && !n->multiplies;
+  bool pieces = !laid && in_pieces(n, &a, piece, &r.map);
   if (laid) load_laid(n, &a, &r.map, t->dtype, e);
   if (pieces) load_all(n, &a, &r.map, piece, t->dtype, e);
   bool done = run >= 0 || laid || pieces || gpu_load_loose(n, op, &r.map, e);

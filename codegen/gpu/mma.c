@@ -117,6 +117,10 @@ static Product product_of(Gpu *n, const Op *op) {
   p.rows = n->grp.threads / n->gpu.wave * n->gpu.rows;
   if (n->vendor->repeats && p.ct->ext[0] < p.rows) p.rows = p.ct->ext[0];
   p.b = gpu_operand_b(n, op);
+  p.dealt = ir_attr_i(op, AT_DEALT, 0);
+  if (p.dealt)
+    p.b.var =
+        gpu_add(n, p.b.var, gpu_mul(n, n->grp.warp, smem_panel_bytes(p.bt)));
   if (p.at->kind == TK_FRAG) p.areg = gpu_frag(n, op->args[0]);
   else p.a = gpu_tile(n, op->args[0]);
   return p;

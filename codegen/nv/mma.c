@@ -22,6 +22,7 @@ static V lane_bits(Gpu *n, int shift, int64_t mask) {
 // have, several do the same.
 static V first_row(Gpu *n, const Product *p) {
   V warp = n->grp.warp;
+  if (p->dealt) return gpu_i32(n, 0);
   uint32_t rows = n->grp.threads / n->gpu.wave * n->gpu.rows;
   if (p->rows < rows)
     warp = e_and(n->g, warp, gpu_i32(n, p->rows / n->gpu.rows - 1));

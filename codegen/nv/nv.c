@@ -460,6 +460,7 @@ static GpuEmit *const ops[OP_COUNT] = {
     [OP_WG_WAIT] = nv_wg_wait,
     [OP_FTRINV] = nv_ftrinv,
     [OP_SKEW] = nv_skew,
+    [OP_FWARP] = nv_fwarp,
 };
 
 // select(a & b, x, y) would become two selections; ptxas makes one comparison

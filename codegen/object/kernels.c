@@ -99,6 +99,7 @@ static bool fits(Box *b, const Unit *u, const CgPhase *p, uint32_t bytes) {
   if (bytes > ATTN_MAX_BLOCK) wrong = "a kernel has too many parameters";
   if (p->nmaps > ATTN_MAX_MAPS) wrong = "a kernel has too many tensor maps";
   if (u->dev->nphases > ATTN_MAX_PHASES) wrong = "it has too many kernels";
+  assert(p->nnumbers <= ATTN_MAX_NUMBERS);
   if (wrong) diag_add(b->cx, DIAG_cg_input, NOWHERE, u->prog->name, wrong);
   return !wrong;
 }
@@ -114,10 +115,22 @@ static attn_gpu_map map_of(Records *r, const Unit *u, const CgPhase *p,
   return m;
 }
 
+static uint32_t number_list(Records *r, const Unit *u, const CgPhase *p) {
+  uint32_t at[ATTN_MAX_NUMBERS];
+  for (uint32_t i = 0; i < p->nnumbers; i++)
+    at[i] = expression(r, u->prog, u->dev->dims, p->numbers[i]);
+  uint32_t list = r->code.n;
+  if (p->nnumbers) vec_push(r->box->a, &r->code, p->nnumbers);
+  for (uint32_t i = 0; i < p->nnumbers; i++)
+    vec_push(r->box->a, &r->code, at[i]);
+  return p->nnumbers ? list : 0;
+}
+
 static bool add_phase(Records *r, const Unit *u, uint32_t number) {
   const CgDevice *d = u->dev;
   const CgPhase *p = &d->phases[number];
-  uint32_t bytes = cg_block_bytes(u->prog, d->dims->syms.n, p->nmaps);
+  uint32_t words = d->dims->syms.n + p->nnumbers;
+  uint32_t bytes = cg_block_bytes(u->prog, words, p->nmaps);
   uint32_t own = d->parts ? ATTN_GPU_OWN : 0;
   if (!fits(r->box, u, p, bytes)) return false;
   attn_gpu_phase x = {.symbol = name(r, p->name),
@@ -130,8 +143,8 @@ static bool add_phase(Records *r, const Unit *u, uint32_t number) {
                       .map = r->maps.n,
                       .nmaps = p->nmaps,
                       .code = own ? u->part[number] : 0,
-                      .makes = {(uint32_t)p->makes,
-                                (uint32_t)(p->makes >> 32)}};
+                      .makes = {(uint32_t)p->makes, (uint32_t)(p->makes >> 32)},
+                      .numbers = number_list(r, u, p)};
   vec_push(r->box->a, &r->phases, x);
   for (uint32_t i = 0; i < p->nmaps; i++)
     vec_push(r->box->a, &r->maps, map_of(r, u, p, i));

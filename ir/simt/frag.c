@@ -445,7 +445,9 @@ static void skew_all(Wave *w, uint32_t n, const Op *op) {
   for (uint32_t i = 0; i < x.rows; i++)
     for (uint32_t j = 0; j < x.cols; j++) {
       int64_t same = turned ? j : i, other = turned ? i : j;
-      x.at[i * x.cols + j] = d.at[same * d.cols + pos + sign * (other - same)];
+      int64_t at = pos + sign * (other - same);
+      bool inside = at >= 0 && at < d.cols;
+      x.at[i * x.cols + j] = inside ? d.at[same * d.cols + at] : 0;
     }
   spread(w, n, op->res[0], x);
   arena_reset(a, mark);
@@ -455,6 +457,30 @@ static bool skew(Wave *w, const Op *op) {
   if (ir_attr_i(op, AT_TRANS, 0)) return simt_together(w, op, skew_all);
   skew_all(w, 1, op);
   return true;
+}
+
+// Keys are not dealt.
+static bool other(Wave *w, const Op *op) {
+  const WaveVal *x = simt_val(w, op->args[1]);
+  WaveVal *r = simt_define(w, op->res[0]);
+  memcpy(r->at, x->at, r->regs * w->cta->x->lanes * sizeof *r->at);
+  return true;
+}
+
+static void rows_of_warp(Wave *w, uint32_t n, const Op *op) {
+  enum { ROWS = 16 };
+  Arena *a = &wave_in(w)->cx->scratch;
+  ArenaMark mark = arena_mark(a);
+  Dense x = simt_dense(w, n, op->args[0]), d = simt_dense(w, n, op->args[1]);
+  size_t rows = (size_t)ROWS * d.cols;
+  memcpy(d.at, x.at + (size_t)ir_attr_i(op, AT_POS, 0) * rows,
+         rows * sizeof *d.at);
+  spread(w, n, op->res[0], d);
+  arena_reset(a, mark);
+}
+
+static bool fwarp(Wave *w, const Op *op) {
+  return simt_together(w, op, rows_of_warp);
 }
 
 WaveFn *simt_frag_fn(OpCode c) {
@@ -467,7 +493,8 @@ WaveFn *simt_frag_fn(OpCode c) {
       [OP_VOTE] = vote,           [OP_EXCEEDS] = exceeds,
       [OP_FCOLS] = columns,       [OP_RELAYOUT] = relayout,
       [OP_FTRINV] = invert,       [OP_FOPERAND] = operand,
-      [OP_SKEW] = skew,
+      [OP_SKEW] = skew,           [OP_OTHER] = other,
+      [OP_FWARP] = fwarp,
   };
   if (fn[c]) return fn[c];
   return op_info(c)->flags & OPF_ELEM ? elementwise : NULL;

@@ -192,6 +192,7 @@ typedef struct Product {
   uint32_t k, rows;  // rows of all waves together
   uint32_t from;     // of b: its first column, or row
   uint32_t from_k;   // and the first that is summed
+  bool dealt;        // waves have the same rows of a, and their own of b
   const IrAttr *spans;
 } Product;
 
@@ -229,6 +230,8 @@ static Product product_of(Wave *w, const Op *op) {
   p.from = first_of(w, op);
   p.from_k = first_k(w, op);
   p.rows = 16 * w->grp->waves;
+  p.dealt = ir_attr_i(op, AT_DEALT, 0);
+  if (p.dealt) *(p.tb ? &p.from_k : &p.from) += 16 * (w->id - w->grp->first);
   p.spans = ir_attr(op, AT_SPANS);
   return p;
 }
@@ -256,7 +259,8 @@ static void load_a(Wave *w, const Unit *u, const Product *p, uint32_t i,
                    uint32_t s, Operands *o) {
   const Instr *in = u->in;
   uint32_t lanes = u->lanes;
-  uint32_t row0 = i * p->rows + in->m * (w->id - w->grp->first);
+  uint32_t row0 = i * p->rows;
+  if (!p->dealt) row0 += in->m * (w->id - w->grp->first);
   const WaveVal *x = p->a.at ? NULL : simt_val(w, p->op->args[0]);
   for (uint32_t l = 0; l < lanes; l++)
     for (uint32_t e = 0; e < in->a_regs; e++) {

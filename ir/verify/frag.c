@@ -125,6 +125,16 @@ static bool check_fcols(Verifier *v, const Op *op) {
   return ok || wrong_result(v, op);
 }
 
+static bool check_fwarp(Verifier *v, const Op *op) {
+  const Type *x = arg_type(v, op, 0);
+  uint32_t warps = ir_group_threads(v->f, op) / 32;
+  bool rows = is_whole(x) || x->slice == SLICE_ROW;
+  if (!rows || x->layout != LY_ACC || x->ext[0] != 16 * warps)
+    return wrong_operand(v, op, 0);
+  int64_t pos = ir_attr_i(op, AT_POS, 0);
+  return (0 <= pos && pos < warps) || verify_fail(v, op, "no such warp");
+}
+
 static bool check_skew(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
   enum { BLOCK = 8 };  // columns that begin together
@@ -134,14 +144,13 @@ static bool check_skew(Verifier *v, const Op *op) {
   want.ext[1] = r->ext[1];
   uint32_t rows = SKEW_ROWS * (ir_group_threads(v->f, op) / 32);
   if (!is_whole(x) || x->layout != LY_ACC || x->dtype != DT_F32 ||
-      x->ext[0] != rows)
+      x->ext[0] % rows)
     return wrong_operand(v, op, 0);
   if (!type_eq(r, &want) || r->ext[1] % BLOCK) return wrong_result(v, op);
   if (turned && (r->ext[0] != rows || r->ext[1] != rows))
     return wrong_result(v, op);
-  bool ok = (ir_attr_i(op, AT_POS, 0) + 1) % BLOCK == 0 &&
-            skew_inside(op, x->ext[0], r->ext[!turned], x->ext[1]);
-  return ok || verify_fail(v, op, "a diagonal lies outside of the operand");
+  return (ir_attr_i(op, AT_POS, 0) + 1) % BLOCK == 0 ||
+         verify_fail(v, op, "diagonals do not begin with a block of columns");
 }
 
 static bool check_ftrinv(Verifier *v, const Op *op) {
@@ -345,6 +354,12 @@ static bool check_spans(Verifier *v, const Op *op, uint32_t k, uint32_t cols) {
   return ok || verify_fail(v, op, "spans are columns of each block of 16");
 }
 
+// Each warp has rows of b of its own: a quarter, of four warps.
+static uint32_t dealt(const Verifier *v, const Op *op, uint32_t rows) {
+  return ir_attr_i(op, AT_DEALT, 0) ? rows / (ir_group_threads(v->f, op) / 32)
+                                    : rows;
+}
+
 static bool check_mma(Verifier *v, const Op *op) {
   const Type *a = arg_type(v, op, 0), *b = arg_type(v, op, 1);
   const Type *c = res_type(v, op);
@@ -361,11 +376,15 @@ static bool check_mma(Verifier *v, const Op *op) {
   if (eight && gpu->f8 == F8_FNUZ && !check_fnuz(v, op)) return false;
   bool acc = is_whole(c) && c->layout == gpu->acc && c->dtype == DT_F32;
   if (!acc) return wrong_result(v, op);
-  if (a->ext[ta ? 1 : 0] != c->ext[0]) return wrong_operand(v, op, 0);
-  uint32_t n = b->ext[trans ? 1 : 0];
+  uint32_t m = c->ext[0], warp = facts(v)->rows;
+  bool one = ir_attr_i(op, AT_DEALT, 0) && !in_regs && a->ext[0] == warp;
+  if (a->ext[ta ? 1 : 0] != m && !one) return wrong_operand(v, op, 0);
+  uint32_t rows = dealt(v, op, b->ext[0]);
+  uint32_t n = trans ? b->ext[1] : rows;
   if ((op->nargs > 3 ? n < c->ext[1] : n != c->ext[1]) ||
-      (op->nargs > 4 && trans ? b->ext[0] < a->ext[ta ? 0 : 1]
-                              : b->ext[trans ? 0 : 1] != a->ext[ta ? 0 : 1]))
+      (op->nargs > 4 && trans
+           ? rows < a->ext[ta ? 0 : 1]
+           : (trans ? rows : b->ext[1]) != a->ext[ta ? 0 : 1]))
     return wrong_operand(v, op, 1);
   if (op->nargs > 4 && !trans) return wrong_operand(v, op, 4);
   if (op->nargs > 3 && b->layout == LY_ROW) return wrong_operand(v, op, 1);
@@ -409,20 +428,20 @@ static bool check_wait(Verifier *v, const Op *op) {
 typedef bool CheckFn(Verifier *v, const Op *op);
 
 static CheckFn *const checks[OP_COUNT] = {
-    [OP_LAUNCH] = check_launch,     [OP_SPLAT] = check_splat,
-    [OP_COORD] = check_coord,       [OP_COORD_THREAD] = check_coord,
-    [OP_COORD_REG] = check_coord,   [OP_BCAST] = check_bcast,
-    [OP_FREDUCE] = check_freduce,   [OP_FCOMBINE] = check_fcombine,
-    [OP_FSCAN] = check_fscan,       [OP_RELAYOUT] = check_relayout,
-    [OP_VOTE] = check_vote,         [OP_FCOLS] = check_fcols,
-    [OP_EXCEEDS] = check_exceeds,   [OP_FOPERAND] = check_foperand,
-    [OP_SKEW] = check_skew,         [OP_FTRINV] = check_ftrinv,
-    [OP_GLOAD] = check_gload,       [OP_GSTORE] = check_gstore,
-    [OP_SFILL] = check_sfill,       [OP_SPUT] = check_sput,
-    [OP_EXCHANGE] = check_exchange, [OP_GJOIN] = check_gjoin,
-    [OP_GTILE] = check_gtile,       [OP_SLOAD] = check_sload,
-    [OP_MMA] = check_mma,           [OP_WGMMA] = check_wgmma,
-    [OP_WG_WAIT] = check_wait,
+    [OP_LAUNCH] = check_launch,   [OP_SPLAT] = check_splat,
+    [OP_COORD] = check_coord,     [OP_COORD_THREAD] = check_coord,
+    [OP_COORD_REG] = check_coord, [OP_BCAST] = check_bcast,
+    [OP_FREDUCE] = check_freduce, [OP_FCOMBINE] = check_fcombine,
+    [OP_FSCAN] = check_fscan,     [OP_RELAYOUT] = check_relayout,
+    [OP_VOTE] = check_vote,       [OP_FCOLS] = check_fcols,
+    [OP_EXCEEDS] = check_exceeds, [OP_FOPERAND] = check_foperand,
+    [OP_FWARP] = check_fwarp,     [OP_SKEW] = check_skew,
+    [OP_FTRINV] = check_ftrinv,   [OP_GLOAD] = check_gload,
+    [OP_GSTORE] = check_gstore,   [OP_SFILL] = check_sfill,
+    [OP_SPUT] = check_sput,       [OP_EXCHANGE] = check_exchange,
+    [OP_GJOIN] = check_gjoin,     [OP_GTILE] = check_gtile,
+    [OP_SLOAD] = check_sload,     [OP_MMA] = check_mma,
+    [OP_WGMMA] = check_wgmma,     [OP_WG_WAIT] = check_wait,
 };
 
 // Fragments of a type that the threads of the group cannot hold.

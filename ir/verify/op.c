@@ -3,6 +3,7 @@
 #include "ir/affine.h"
 #include "ir/facts.h"
 #include "ir/infer.h"
+#include "ir/layout.h"
 #include "ir/target.h"
 #include "ir/verify/verify.h"
 

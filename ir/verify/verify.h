@@ -38,13 +38,4 @@ bool verify_scheduled(Verifier *v, const Op *op);
 // The terminator of r, NULL if it has none.
 const Op *verify_terminator(const Region *r);
 
-// Do the diagonals that a skew asks for lie in the n columns of its operand?
-// same: points of the axis that both have; other: of the result's own.
-static inline bool skew_inside(const Op *op, int64_t same, int64_t other,
-                               int64_t n) {
-  bool back = ir_attr_i(op, AT_REVERSE, 0) != 0;
-  int64_t pos = ir_attr_i(op, AT_POS, 0);
-  return pos >= (back ? other : same) - 1 && pos + (back ? same : other) <= n;
-}
-
 #endif

@@ -193,18 +193,11 @@ static bool fixed(const Func *f, Value v) {
 }
 
 // A division of a fn or mod cannot know that an argument was reduced over keys.
-// The axis for `divk`, or NO_AXIS.
-static uint32_t divk_axis(Inline *in, Value x, Value y) {
-  uint64_t keys = ir_key_deps(&in->deps, y);
-  if (!keys && !fixed(in->f, y))
-    keys = ir_key_deps(&in->deps, x) & ~ir_axes_of(in->f, x);
-  return keys ? (uint32_t)__builtin_ctzll(keys) : NO_AXIS;
-}
-
 static bool divide(Inline *in, const Op *op, const Value *args, Value *out) {
-  uint32_t axis =
-      op->code == OP_DIV ? divk_axis(in, args[0], args[1]) : NO_AXIS;
-  if (axis == NO_AXIS) return false;
+  int axis = op->code != OP_DIV ? -1
+                                : ir_quotient_key(&in->deps, args[0], args[1],
+                                                  fixed(in->f, args[1]));
+  if (axis < 0) return false;
   IrAttr attr = attr_i(AT_AXIS, axis);
   *out = ir_op(in->b, OP_DIVK, args, 2, &attr, 1, NULL, 1, 0)->res[0];
   return true;

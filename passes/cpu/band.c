@@ -139,6 +139,7 @@ static void fill(Band *b, Value v) {
   forget(b, v);
   as->pt.cols = 1;
   as->pt.width = as->lanes;
+  as->pt.panel = 0;
   as->pt.x0 = cpu_2(as, OP_ADD, was.x0, l.iv);
   as->pt.idx[b->axis] = cpu_int(as, b->keys - 1);
   as->diag = l.iv;

@@ -87,8 +87,8 @@ typedef struct Point {
   Dim lane_size;
   uint32_t cols;     // vectors of a panel
   int64_t width;     // cols * lanes
-  bool bound;        // panel and x0 are set
-  Value panel;       // number of the panel
+  bool bound;        // x0 is set
+  Value panel;       // number of the panel, 0: lanes stand where no panel does
   Value x0;          // its first coordinate
   Value *idx;        // per axis: coordinate, 0: loop not open
   Value *from, *to;  // per axis: what this panel needs of it, 0: all

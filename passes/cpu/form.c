@@ -160,7 +160,7 @@ static Value index_in(Assign *as, const Form *f, uint32_t c, Value *step,
   }
   if (!f->local && !(f->panel && f->n)) return cpu_2(as, OP_ADD, idx, x);
   Value p, in, w = cpu_int(as, f->width);
-  if (mine && f->width == as->pt.width) {
+  if (mine && as->pt.panel && f->width == as->pt.width) {
     p = as->pt.panel;
     in = cpu_int(as, (int64_t)c * as->lanes);
   } else {

@@ -85,6 +85,7 @@ static void lane_pieces(Assign *as, Root *const *r, uint32_t n, Pieces *p) {
 
 static void panel_close(Assign *as, Loop *l) {
   cpu_loop_close(as, l, NULL);
+  as->pt.panel = 0;
   as->pt.bound = false;
 }
 

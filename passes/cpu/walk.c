@@ -225,6 +225,7 @@ static void block(Across *x) {
   as->pt.cols = 1;
   as->pt.width = as->lanes;
   as->pt.bound = true;
+  as->pt.panel = 0;
   for (uint32_t i = 0; i < n; i += by) sums(x, i, by, v + i);
   cpu_lane_sums(as, v);
   as->pt.lane = (int)x->keys;

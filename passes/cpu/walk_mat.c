@@ -92,6 +92,7 @@ static void lanes_along(Assign *as, uint32_t axis, Dim size) {
   as->pt.cols = 1;
   as->pt.width = as->lanes;
   as->pt.bound = true;
+  as->pt.panel = 0;
   as->pt.idx[axis] = 0;
 }
 

@@ -90,16 +90,30 @@ static void plan_operand(Place *p, Value v, uint32_t key) {
   if (mask) p->shown[host->res[0]] = mask;
 }
 
+// A box that is its operand, less the rows that a mask hides.
+static void plan_cleaned(Place *p, Value v, uint32_t key) {
+  Value mask, x = lower_uncleaned(p, v, &mask);
+  const Type *t = ir_type(p->f, x);
+  if (!mask || dtype_size(t->dtype) != 2 || !type_has_axis(t, key) ||
+      !lower_is_box(p, x, t->dtype) || !shows_first(p, mask))
+    return;
+  p->taken[v] = x;
+  p->shown[x] = mask;
+}
+
 // Sums over keys, of few rows: others have a ring of tiles each
 // (passes/hopper/pipeline_loop.c).
 void lower_plan_taken(Place *p, const Op *dot) {
   const IrAttr *over = ir_attr(dot, AT_OVER);
-  if (p->part < 0 || over->n != 1) return;
+  if ((p->part < 0 && !p->most) || over->n != 1) return;
   uint32_t key = (uint32_t)over->list[0];
-  if (p->f->axes.at[key].role != AX_KEY) return;
-  for (uint32_t i = 0; i < 2; i++)
-    if (!type_has_axis(ir_type(p->f, dot->args[i]), (uint32_t)p->lane))
-      plan_operand(p, dot->args[i], key);
+  if (p->lane < 0 || p->f->axes.at[key].role != AX_KEY) return;
+  for (uint32_t i = 0; i < 2; i++) {
+    Value v = dot->args[i];
+    if (type_has_axis(ir_type(p->f, v), (uint32_t)p->lane)) continue;
+    if (p->part >= 0) plan_operand(p, v, key);
+    else plan_cleaned(p, v, key);
+  }
 }
 
 Value lower_first_column(Place *p, Value v) {

@@ -236,7 +236,9 @@ void lower_plan_layout(Place *p, const Op *op, bool lin) {
                     i == 1 && keeps_left(p, &d) ? left_layout(p, &d)
                     : turned(p, &w, d.r)        ? LY_QUAD
                                                 : LY_LIN);
-    if (box) continue;
+    bool rows = i == 1 && d.na == 1 && lower_is_rows(p, v[i], d.t);
+    if (rows && lin) lower_add_box(p, &w, LY_LIN);
+    if (box || rows) continue;
     // Tiles of a chunk are needed along its other axes too.
     if (lin && w.row >= 0 && p->f->axes.at[w.row].role == AX_STEP) continue;
     if (lin == (i == 2)) lower_set_lin(p, &w, lin ? LY_LIN : gpu->acc);

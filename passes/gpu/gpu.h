@@ -81,6 +81,7 @@ typedef struct Place {
   bool scarce;          // registers: operands that may be elsewhere are
   bool alone;           // launch says so: one workgroup on a CU
   bool once;            // or that keys are read once, by few rows
+  uint32_t most;        // rows that the body is for, 0: any
   bool dense;           // launch says so: rows of tensors are dense
   bool mixed;           // and that operations may mix, as tiles that are copied
                         // ahead need no registers
@@ -209,6 +210,9 @@ bool lower_staged(const Place *p);
 Parts lower_frag(Place *p, Value v, DType t, uint32_t parts);
 // A load that is a box of its tensor: can be copied to shared memory as it is.
 bool lower_is_box(Place *p, Value v, DType t);
+// A load of a task's rows that are no box, as heads and queries of one axis
+// are: of each a stretch of a vector, which threads load in wide pieces.
+bool lower_is_rows(Place *p, Value v, DType t);
 // v is the sum of HW_F32_PARTS such loads, the largest first.
 bool lower_in_parts(Place *p, Value v, DType t, Value *part);
 

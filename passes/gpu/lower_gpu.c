@@ -203,6 +203,12 @@ static void let_many(Place *p) {
     ir_set_attr(p->g, p->g->body->first, attr_i(AT_OCCUPANCY, tasks));
 }
 
+// Rows of a body for few of them: those of a group, of a warp.
+static uint32_t most_rows(const Target *t, const PassOpt *opt) {
+  if (!t->gpu.hopper || !opt->few) return 0;
+  return opt->fewest ? t->gpu.rows : HW_GROUP_ROWS;
+}
+
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
                         const PassOpt *all) {
   PassOpt own = *all, *opt = &own;
@@ -214,6 +220,7 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
              .arena = &cx->scratch,
              .alone = is_alone(t, opt),
              .once = t->gpu.hopper && (opt->few || opt->decode),
+             .most = most_rows(t, opt),
              .scarce = relief_scarce(opt),
              .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided,
              .mixed = t->gpu.direct && !opt->strided && !opt->spare_regs};

@@ -368,6 +368,25 @@ bool lower_is_box(Place *p, Value v, DType t) {
          !(sign && box.pieces > 1);
 }
 
+bool lower_is_rows(Place *p, Value v, DType t) {
+  Value sign, o;
+  v = unflipped(p, v, &sign);
+  const Op *op = ir_def(p->f, v);
+  const Type *own = ir_type(p->f, v);
+  View w;
+  if (!p->target->gpu.hopper || !op || op->code != OP_LOAD || own->n != 2 ||
+      own->dtype != t || lower_rooted(p, op) || lower_is_box(p, v, t) ||
+      ir_type(p->f, op->args[0])->quads)
+    return false;
+  lower_view(p, own, NULL, &w);
+  uint32_t last = op->nargs - 1, col = (uint32_t)w.col;
+  return w.row == p->lane &&
+         !lower_padded(p, (uint32_t)w.row, w.rsize, ROLE_ROW) &&
+         lower_unit_steps(p, op->args[last], col, &o, false) &&
+         (!lower_padded(p, col, w.csize, ROLE_COL) ||
+          is_whole(p, op, 1, last - 1, col));
+}
+
 // The load that v widens, if it is a box of type t, or 0.
 static Value box_of(Place *p, Value v, DType t) {
   const Op *op = ir_def(p->f, v);
@@ -559,7 +578,7 @@ Parts lower_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
     Parts all = lower_smem(p, box, t, parts, over);
     p->taken[v] = box;
     if (p->failed) return all;
-    all.from = lower_first_column(p, v);
+    if (p->part >= 0) all.from = lower_first_column(p, v);
     return *s = all;
   }
   if ((parts == 1 && lower_is_box(p, v, t) && !lower_staged(p)) ||
@@ -576,7 +595,7 @@ Parts lower_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
     split(p, v, t, parts, true, s);
     return *s;
   }
-  if (parts == 1 && lower_comes_as(p, v, t))
+  if (parts == 1 && (lower_comes_as(p, v, t) || lower_is_rows(p, v, t)))
     f = (Parts){.n = 1,
                 .row = (uint32_t)w.row,
                 .col = (uint32_t)w.col,

@@ -228,7 +228,28 @@ static void seed(Place *p, Value v, double lo, double hi) {
   vec_push(p->arena, &p->ranges.all, r);
 }
 
+// Is d a factor of n, or n itself?
+static bool is_factor(const DimTab *t, Dim n, Dim d) {
+  const DimExpr *e = &t->exprs.at[n];
+  return n == d ||
+         (e->op == DIM_MUL && (is_factor(t, e->a, d) || is_factor(t, e->b, d)));
+}
+
+// Of a body for few rows one group has all of them: none of the extents that
+// they are a product of is larger where there are rows at all.
+static bool is_few(const Place *p, Dim d) {
+  return p->most && p->lane >= 0 &&
+         is_factor(&p->m->dims, p->f->axes.at[p->lane].extent, d);
+}
+
+static Range any_range(const Place *p, Dim d);
+
 static Range dim_range(const Place *p, Dim d) {
+  Range r = any_range(p, d);
+  return is_few(p, d) ? (Range){r.lo, fmin(r.hi, p->most)} : r;
+}
+
+static Range any_range(const Place *p, Dim d) {
   const DimTab *t = &p->m->dims;
   const DimExpr *e = &t->exprs.at[d];
   if (e->op == DIM_CONST) return (Range){(double)e->value, (double)e->value};
@@ -316,6 +337,7 @@ bool lower_rooted(const Place *p, const Op *op) {
   case OP_SPAN_MAX:
   case OP_ROW:
   case OP_SKEW:
+  case OP_OTHER:
   case OP_TRINV: return true;
   case OP_LOAD:  // what is written too is read where it stands
     // Parts beside each other are asked for before anything waits.

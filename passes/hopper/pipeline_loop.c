@@ -64,6 +64,7 @@ typedef struct Stage {
   bool sums;      // rows carry sums of these words
   bool *later;    // by value: of tiles that products behind alone read
   bool brief;     // tasks are short: nothing is beside their first product
+  bool once;      // keys are read once, by few rows
 } Stage;
 
 // ---------------------------------------------------------------- analysis
@@ -145,7 +146,7 @@ static bool is_streamed(const Stage *s, const Op *mma) {
     const Op *def = ir_def(s->f, mma->args[i]);
     if (ir_type(s->f, mma->args[i])->kind != TK_SMEM) continue;
     bool before = def && def->code == OP_SPUT && def->parent != s->body;
-    if (before && s->rings->makers) continue;
+    if (before && (s->rings->makers || s->once)) continue;
     if (!def || !hop_rings_fills(s->rings, def)) return false;
   }
   return true;
@@ -215,6 +216,8 @@ static bool classify(Stage *s) {
       continue;
     }
     if (!is_streamed(s, op)) return false;
+    // Warps with keys of their own multiply by themselves.
+    if (ir_attr_i(op, AT_DEALT, 0)) return false;
     // Groups with columns of their own need a tile of keys until the end of its
     // step: another step's would have no room. They fill each other's gaps.
     if (op->nargs > 3) return false;
@@ -903,7 +906,8 @@ static void region(const Rings *w, Region *r) {
                .arena = f->mod->arena,
                .loop = op,
                .body = op->regions[0],
-               .brief = w->brief};
+               .brief = w->brief,
+               .once = ir_attr_i(f->body->first, AT_ONCE, 0)};
     if (classify(&s)) rotate(&s);
   }
 }

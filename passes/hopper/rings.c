@@ -535,13 +535,19 @@ static bool exchanges(const Func *f, const Region *r) {
   return false;
 }
 
-// What code generation needs to exchange columns within warps, of all groups.
+static int64_t moved_bytes(const Func *f, const Op *op) {
+  const Type *t = op->nres ? ir_type(f, op->res[0]) : NULL;
+  return op->code == OP_SKEW    ? smem_skew_bytes(t)
+         : op->code == OP_FWARP ? frag_warp_bytes(t)
+                                : 0;
+}
+
+// What code generation needs to exchange columns within warps, and registers of
+// warps, of all groups.
 static int64_t skewed(const Rings *w, const Region *r) {
   int64_t most = 0;
   for (const Op *op = r->first; op; op = op->next) {
-    int64_t n = op->code == OP_SKEW
-                    ? smem_skew_bytes(ir_type(w->f, op->res[0])) * w->groups
-                    : 0;
+    int64_t n = moved_bytes(w->f, op) * w->groups;
     for (uint32_t i = 0; i < op->nregions; i++) {
       int64_t in = skewed(w, op->regions[i]);
       n = in > n ? in : n;

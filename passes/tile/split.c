@@ -308,6 +308,9 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   dim_bounds(d, p->parts, &lo, &hi);
   if (hi == 1) return;  // few keys
   p->split = in.pass;
+  p->deals = opt->fewest && gpu && tg->gpu.hopper && p->lane >= 0 &&
+             p->part < 0 && p->tile_q == HW_GROUP_ROWS &&
+             p->tile_k == HW_GROUP_ROWS;
   plan_ahead(f, in.pass, tg, p);
   remark_parts(cx, f, p);
 }
@@ -498,7 +501,12 @@ static Value is_whole(Tiler *t, Builder *b) {
   return ir_2(b, OP_AND, one, first);
 }
 
-void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
+static void join_others(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+                        const Value *none, Value *acc);
+
+void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+                      const Value *none, Value *acc) {
+  if (t->plan.deals) join_others(t, b, op, m, none, acc);
   IrAttr masked = {.id = AT_MASKED, .i = 1};
   Value joined = 0, one = ir_const_i(b, DT_I64, 1);
   if (t->whole) joined = ir_2(b, OP_LT, one, ir_dim(b, t->plan.parts));
@@ -679,4 +687,22 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   }
   ir_yield(&in, acc, n);
   for (uint32_t i = 0; i < n; i++) acc[i] = loop->res[i];
+}
+
+// The sums of the warps that keys are dealt to.
+static void join_others(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+                        const Value *none, Value *acc) {
+  Join j = {.t = t, .op = op, .correct = op->regions[2], .together = 1};
+  uint32_t n = op->nres;
+  Value *part = NEWN(m->arena, Value, 2 * n + 1), *old = part + n;
+  for (int64_t warp = 1; warp < HW_GROUP_WARPS; warp++) {
+    IrAttr pos = attr_i(AT_POS, warp);
+    memcpy(old, acc, n * sizeof *old);
+    for (uint32_t i = 0; i < n; i++) {
+      Value args[] = {old[i], none[i]};
+      Type type = *ir_type(b->fn, old[i]);
+      part[i] = ir_op(b, OP_OTHER, args, 2, &pos, 1, &type, 1, 0)->res[0];
+    }
+    join(&j, b, old, part, m, acc);
+  }
 }

@@ -19,6 +19,7 @@ typedef struct TilePlan {
   Dim parts;        // into so many parts
   bool counted;     // at most: each sequence into what its own keys want
   bool own;         // and nothing else counts
+  bool deals;       // keys of a step are dealt to the warps of a group
   int by;           // axis of the sequences that a phase in front plans, or -1
   Dim planned;      // 1 if it has tasks, else 0
   int64_t places;   // tasks that run at a time
@@ -121,7 +122,10 @@ Builder tile_if(Builder *b, Value yes);
 void tile_split_joiners(Tiler *t);
 void tile_split_open(Tiler *t, Builder *b);
 void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi);
-void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc);
+// `none` are sums of no keys. Those of warps that keys are dealt to (pass
+// deal_keys) are joined first.
+void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+                      const Value *none, Value *acc);
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc);
 // Into how many parts n keys go that depend on nothing else.

@@ -58,6 +58,7 @@ static const CgPhase fast = {.name = "fast",
                              .flags = ATTN_GPU_COUNTER,
                              .maps = maps,
                              .nmaps = 2};
+static const CgExpr numbers[] = {{bytes, 5}, {area, 5}};
 static const CgPhase split[] = {{.name = "part",
                                  .ntasks = {area, 5},
                                  .threads = 128,
@@ -68,7 +69,9 @@ static const CgPhase split[] = {{.name = "part",
                                  .ntasks = {rows, 2},
                                  .threads = 256,
                                  .flags = ATTN_GPU_WAITS,
-                                 .makes = 6}};
+                                 .makes = 6,
+                                 .numbers = numbers,
+                                 .nnumbers = 2}};
 static const CgPhase plain = {.name = "plain",
                               .ntasks = {rows, 2},
                               .threads = 64,
@@ -301,6 +304,9 @@ static void workspace(void) {
   EXPECT(once(&a, &e) == ATTN_OK && mock->launches == n + 2);
   EXPECT(!strcmp(mock->last.symbol, "join") && mock->last.grid == 7 &&
          mock->last.early);
+  // What it has of the shape stands behind the dims: N * 8, M * N.
+  EXPECT(word(16) == 7 && word(17) == 56 && word(18) == 7 * 64);
+  EXPECT(word(19) == 7 && word(20) == (uintptr_t)data && word(21) == 0);
   a.head.workspace = data + 1;
   EXPECT(once(&a, &e) == ATTN_E_ALIGN);
 }

@@ -53,6 +53,8 @@ static void make(Ctx *cx, CgProgram *p, CgDevice *d, CgPhase *ph) {
                    .ndevices = 1};
 }
 
+static void damage(const Buf *b);
+
 static int find(const void *bytes, size_t n, Kernels *k) {
   attn_error e;
   attn_section_info s;
@@ -64,6 +66,24 @@ static int find(const void *bytes, size_t n, Kernels *k) {
   rc = rt_kernels_read(attn_ctx_default(), m, &s, k, &e);
   attn_module_close(m);
   return rc;
+}
+
+// Numbers of the shape are a list of expressions, of the block's words.
+static void numbers(Ctx *cx, CgProgram *p, CgPhase *ph) {
+  CgExpr two[] = {ph->ntasks, ph->ntasks};
+  Buf b = {.arena = &cx->session};
+  Kernels k;
+  ph->numbers = two;
+  ph->nnumbers = 2;
+  EXPECT(cg_container(cx, p, 1, &b));
+  EXPECT(find(b.at, b.n, &k) == ATTN_OK);
+  const int64_t *list = k.code + k.phases->numbers;
+  EXPECT(k.phases->numbers && list[0] == 2);
+  EXPECT(k.code[list[1]] == ATTN_X_DIM && k.code[list[2] + 1] == 1);
+  EXPECT(k.phases->block_bytes == 128 + 128);  // there was room for two
+  rt_kernels_free(attn_ctx_default(), &k);
+  damage(&b);
+  ph->nnumbers = 0;
 }
 
 static void reads(const Buf *b) {
@@ -185,6 +205,7 @@ int main(void) {
   reads(&b);
   damage(&b);
   shortened(&b);
+  numbers(&cx, &p, &ph);
   without_code(&b);
   own_code(&cx, &p, &d);
   ctx_drop(&cx);

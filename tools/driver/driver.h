@@ -48,6 +48,7 @@ typedef struct DrvOptions {
   int64_t tile_q, tile_k, chunk;  // 0: the schedule block's, else chosen
   bool group, few, walk;          // the kernels of groups of heads, of few rows
                                   // and fewer (docs/cpu-schedule.md)
+  bool fewest;                    // a GPU's of rows that one warp has
   int64_t spare_regs, spare_smem;  // as of PassOpt
   const char *spare_each;          // the same
   int64_t most_groups, relief;     // the same

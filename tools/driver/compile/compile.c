@@ -415,11 +415,24 @@ void drv_fit_gpu(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt) {
   Dim rows = warps_rows(m, c->prog, c->prog->name, dims);
   opt->few =
       rows && dim_eval(dims, rows, c->dims, &have) && have <= HW_GROUP_ROWS;
+  opt->fewest = opt->few && have <= t->gpu.rows;
+}
+
+static void find_dealt(void *data, Op *op) {
+  *(bool *)data |= op->code == OP_MMA && ir_attr_i(op, AT_DEALT, 0);
+}
+
+static bool is_dealt(const Module *m) {
+  bool dealt = false;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    ir_walk(m->funcs.at[i]->body, find_dealt, &dealt);
+  return dealt;
 }
 
 // In front of the device just made, of a program for decoding: its kernel for
-// few rows, those of one group of warps.
-static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
+// few rows, those of one group of warps; fewest: of one warp.
+static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, bool fewest,
+                       Built *few) {
   const Recipe *r = &whole->recipe;
   DimTab *dims = p->dims;
   CgDevice d;
@@ -428,16 +441,19 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
     return false;
   *few = (Built){.recipe = *r, .program = whole->program};
   few->recipe.opt.few = true;
+  few->recipe.opt.fewest = fewest;
+  int64_t most = fewest ? r->target->gpu.rows : HW_GROUP_ROWS;
   DiagMark mark = diag_mark(cx);
   Dim rows = drv_make_device(cx, p, few, &d)
                  ? warps_rows(few->mod, r->spec.prog, p->name, dims)
                  : DIM_NONE;
-  if (!rows || drv_same_text(d.text, p->devices[p->ndevices - 1].text)) {
+  if (!rows || (fewest && !is_dealt(few->mod)) ||
+      drv_same_text(d.text, p->devices[p->ndevices - 1].text)) {
     diag_forget(cx, mark);
     return false;
   }
-  few->recipe.when = when_most(cx, dims, few->recipe.when, rows, HW_GROUP_ROWS);
-  d.when = when_most(cx, dims, d.when, rows, HW_GROUP_ROWS);
+  few->recipe.when = when_most(cx, dims, few->recipe.when, rows, most);
+  d.when = when_most(cx, dims, d.when, rows, most);
   drv_prepend_device(cx, p, d);
   return true;
 }
@@ -493,7 +509,7 @@ static bool add_first(Ctx *cx, CgProgram *p, Built *b) {
   any.recipe.odd = find_odd(cx, &b->recipe);
   if (!any.recipe.odd) return drv_add_device(cx, p, b);
   any.recipe.opt.strided = any.recipe.opt.general = true;
-  any.recipe.opt.few = false;
+  any.recipe.opt.few = any.recipe.opt.fewest = false;
   any.recipe.opt.spare_regs += COST_SPARE_BODY_REGS;
   DiagMark mark = diag_mark(cx);
   if (!drv_add_device(cx, p, &any)) {
@@ -515,8 +531,9 @@ static bool add_fast(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
   Built b = {.recipe = *r, .program = number}, few;
   b.recipe.when = when(cx, p, r->spec);
   if (!add_first(cx, p, &b)) return false;
-  if (!opt->first && add_decode(cx, p, &b, &few))
-    vec_push(&cx->session, built, few);
+  for (int fewest = 1; fewest >= 0; fewest--)
+    if (!opt->first && add_decode(cx, p, &b, fewest, &few))
+      vec_push(&cx->session, built, few);
   if (!opt->first && drv_few_tasks(cx, p, &b, &few))
     vec_push(&cx->session, built, few);
   if (steps && add_steps(cx, opt, p, &b, &few))

@@ -96,7 +96,9 @@ static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
                    .makes = ir_made(k->func),
                    .maps = all,
                    .places = places(cx, m, k, all),
-                   .nmaps = k->maps.n};
+                   .nmaps = k->maps.n,
+                   .numbers = k->numbers.at,
+                   .nnumbers = k->numbers.n};
 }
 
 // Text in a container ends with a zero.
@@ -123,8 +125,8 @@ static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
                         const CgKernels *all) {
   for (uint32_t i = 0; i < all->n; i++) {
     const CgKernelRecord *k = &all->at[i];
-    if (k->block_bytes == cg_block_bytes(p, m->dims.syms.n, k->maps.n))
-      continue;
+    uint32_t words = m->dims.syms.n + k->numbers.n;
+    if (k->block_bytes == cg_block_bytes(p, words, k->maps.n)) continue;
     diag_add(cx, DIAG_cg_input, NOWHERE, p->name,
              "its kernel's parameter block is not that of its signature");
     return false;

@@ -75,6 +75,12 @@ static void start(Ctx *cx, Sharer *all, uint32_t n) {
   }
 }
 
+static CgExpr kept_expr(Arena *a, CgExpr e) {
+  int64_t *at = NEWN(a, int64_t, e.n + 1);
+  if (e.n) memcpy(at, e.at, e.n * sizeof *at);
+  return (CgExpr){at, e.n};
+}
+
 CgKernelRecord drv_kept_record(Ctx *cx, const CgKernelRecord *r) {
   Arena *a = &cx->session;
   CgKernelRecord k = *r;
@@ -82,9 +88,11 @@ CgKernelRecord drv_kept_record(Ctx *cx, const CgKernelRecord *r) {
   k.maps.at = NEWN(a, CgMapRecord, r->maps.n + 1);
   k.maps.cap = r->maps.n + 1;
   if (r->maps.n) memcpy(k.maps.at, r->maps.at, r->maps.n * sizeof *r->maps.at);
-  int64_t *when = NEWN(a, int64_t, r->when.n + 1);
-  if (r->when.n) memcpy(when, r->when.at, r->when.n * sizeof *when);
-  k.when.at = when;
+  k.when = kept_expr(a, r->when);
+  k.numbers.at = NEWN(a, CgExpr, r->numbers.n + 1);
+  k.numbers.cap = r->numbers.n + 1;
+  for (uint32_t i = 0; i < r->numbers.n; i++)
+    k.numbers.at[i] = kept_expr(a, r->numbers.at[i]);
   return k;
 }
 
