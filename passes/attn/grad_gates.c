@@ -28,6 +28,9 @@
 //   F_ij = 2 ** (decays behind j, to i) (x_i . b_j) X_ij
 //   U_i = 2 ** (decays up to i) x_i . Y_i,  V_j = 2 ** (decays behind j) b_j . Z_j
 //
+// Of a decay that each column has, rows and columns change places in all of
+// this: x and b are y and e then, and y and e are x and b.
+//
 // Where rows have their own, in programs of bf16, what flows over the decays of
 // a chunk is walked along them, for all chunks and reads at once:
 //
@@ -44,10 +47,12 @@
 typedef struct Gates {
   Grad *g;
   GradAdjoint *a;
-  const GradWalk *w;
-  uint32_t decay;  // the item
-  bool rows;       // each row has its own
-  Dim size;        // of a chunk
+  const GradWalk *w;  // rows are what the decay varies with, if with anything;
+                      // the items' vectors are along them
+  Gid along[MAX_ITEMS];  // what reads, and writes, have along the columns, or 0
+  uint32_t decay;        // the item
+  bool rows;             // each row has its own
+  Dim size;              // of a chunk
   DType narrow;    // operands of products are rounded to it; 0: they are not
   uint32_t chunk;  // axes: of chunks; of steps in one: that of the decay, of
   uint32_t at, use, write, sum;  // reads, of writes, of decays that are summed
@@ -146,7 +151,7 @@ static bool is_early(const Gates *x, uint32_t i) {
 }
 
 static Gid used_by(const Gates *x, uint32_t i) {
-  return x->w->item[i].kind == GI_READ ? grad_read_by(x->a, i) : 0;
+  return x->w->item[i].kind == GI_READ ? x->along[i] : 0;
 }
 
 static bool writes(const Gates *x, uint32_t i) {
@@ -187,7 +192,7 @@ static void walk_states(Gates *x) {
     if (!writes(x, i)) continue;
     Gid b = moved(x, x->w->item[i].x, x->write);
     b = product(g, b, decays(x, BEHIND, x->write, TO_LAST, 0));
-    Gid e = ending(x, grad_written(x->a, i), x->write);
+    Gid e = ending(x, x->along[i], x->write);
     grad_walk_put(w, (GradItem){GI_WRITE, b, e, 0, grad_bit(x->write)});
   }
   grad_walk_close(g, w);
@@ -202,7 +207,7 @@ static void walk_cotangents(Gates *x) {
   *w = over_chunks(x, !x->w->reverse, x->a->mirror.init);
   for (uint32_t i = 0; i < x->w->n; i++) {
     if (!writes(x, i)) continue;
-    Gid e = ending(x, grad_written(x->a, i), x->write);
+    Gid e = ending(x, x->along[i], x->write);
     grad_walk_put(w, (GradItem){GI_READ, .x = e, .over = x->w->col});
     x->write_read[i] = w->nreads;
   }
@@ -260,7 +265,7 @@ static Gid vector_of_write(const Gates *x, uint32_t i) {
 static Gid cross(const Gates *x, uint32_t i, uint32_t k) {
   Grad *g = x->g;
   Gid y = ending(x, used_by(x, i), x->use);
-  Gid e = ending(x, grad_written(x->a, k), x->write);
+  Gid e = ending(x, x->along[k], x->write);
   Gid v = dot(x, y, e, x->w->col);
   if (!x->rows) {
     Gid b = vector_of_write(x, k), q = vector_of_use(x, i);
@@ -536,12 +541,37 @@ static Gid by_step(const Gates *x, Gid v) {
   return grad_moved(g, v, x->at, grad_2(g, OP_MOD, t, size));
 }
 
+static void find_along(Gates *x) {
+  for (uint32_t i = 0; i < x->a->w->n; i++) {
+    GradItemKind kind = x->a->w->item[i].kind;
+    if (kind == GI_READ) x->along[i] = grad_read_by(x->a, i);
+    if (kind == GI_WRITE) x->along[i] = grad_written(x->a, i);
+  }
+}
+
+// Rows and columns change places.
+static void turn(Gates *x) {
+  GradWalk *w = NEW(x->g->arena, GradWalk);
+  *w = *x->w;
+  w->row = x->w->col;
+  w->col = x->w->row;
+  for (uint32_t i = 0; i < w->n; i++) {
+    Gid along = x->along[i];
+    if (w->item[i].kind == GI_DECAY) continue;
+    x->along[i] = along ? w->item[i].x : 0;
+    w->item[i].x = along;
+  }
+  x->w = w;
+}
+
 static void gate(GradAdjoint *a, uint32_t i) {
   Grad *g = a->g;
   Gates *x = NEW(g->arena, Gates);
   Gid log2_decay = a->w->item[i].x;
   *x = (Gates){.g = g, .a = a, .w = a->w, .decay = i};
-  x->rows = grad_at(g, log2_decay)->axes & a->w->row;
+  find_along(x);
+  if (grad_at(g, log2_decay)->axes & a->w->col) turn(x);
+  x->rows = grad_at(g, log2_decay)->axes & x->w->row;
   DType vectors = grad_vectors(g, a->w->node);
   x->narrow = vectors == DT_BF16 ? vectors : 0;
   put_axes(x);

@@ -223,9 +223,7 @@ static bool erases(const Mat *m) {
 
 static SymValue mat_times(Chunk *c, const Op *op, const Mat *m, Value x) {
   Span2 s = span_of(c, x);
-  // Gradients are derived of decays of rows.
-  bool cols = s == COLS && c->f->mod->level != LV_ATTN &&
-              !(m->g && span_of(c, m->g) & ROWS);
+  bool cols = s == COLS && !(m->g && span_of(c, m->g) & ROWS);
   if (s == BOTH || (s == COLS && m->state >= 0 && !cols) ||
       (s == ROWS && m->g && span_of(c, m->g) & COLS))
     return late(op, "the state is scaled by something else than a decay of "

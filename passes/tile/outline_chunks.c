@@ -519,6 +519,12 @@ static Hoist *user(Ctx *cx, Module *m, const Target *t, Func *f) {
   return a;
 }
 
+// f takes part in what g makes. Kernels of a gradient are named like its phases
+// and may have less tensors: what came behind theirs would lie elsewhere.
+static bool is_phase_of(const Func *f, const Func *g) {
+  return ir_is_phase(f, g->name) && f->params.n == g->params.n;
+}
+
 // The function at number i with those in front of it that are phases of it.
 static bool find_users(Ctx *cx, Module *m, const Target *t, uint32_t i,
                        Users *u) {
@@ -527,7 +533,7 @@ static bool find_users(Ctx *cx, Module *m, const Target *t, uint32_t i,
   *u = (Users){.at = {a}, .n = 1};
   for (uint32_t k = 0; k < i && u->n < MAX_USERS; k++) {
     Func *f = m->funcs.at[k];
-    Hoist *b = ir_is_phase(f, a->f->name) ? user(cx, m, t, f) : NULL;
+    Hoist *b = is_phase_of(f, a->f) ? user(cx, m, t, f) : NULL;
     if (!b || !same_par(a, b)) continue;
     merge(b, a);
     u->at[u->n++] = b;
@@ -576,7 +582,7 @@ static Func *hoist(Users *u) {
 // Those of gradients are recurrences of their own.
 static bool is_part(Ctx *cx, Module *m, const Target *t, uint32_t i) {
   for (uint32_t k = i + 1; k < m->funcs.n; k++) {
-    if (!ir_is_phase(m->funcs.at[i], m->funcs.at[k]->name)) continue;
+    if (!is_phase_of(m->funcs.at[i], m->funcs.at[k])) continue;
     const Hoist *a = user(cx, m, t, m->funcs.at[k]);
     if (a && worth(a)) return true;
   }

@@ -513,7 +513,7 @@ static bool mix(Yard *y, const CgProgram *p, const Pair *x, Built *b,
   Parts list = {0};
   best_recipe(y->cx, x, n, &best);
   if (!drv_device_text(y->cx, p, &best, &dev)) return false;
-  if (best.kernels.n == n && best.courses) {
+  if (best.kernels.n == n && best.courses && !is_done(y->cx, &best)) {
     best.parts = NEWN(&y->cx->session, Part *, n + 1);
     for (uint32_t i = 0; i < n; i++) {
       best.parts[i] =
