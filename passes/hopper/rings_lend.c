@@ -71,10 +71,28 @@ static bool others_first(const Rings *w, const Op *site, const Region *r,
   return true;
 }
 
+static bool fills_ring(const Rings *w, const Op *op, int ring) {
+  if (hop_rings_fills(w, op) && hop_rings_of(w, op) == ring) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (fills_ring(w, o, ring)) return true;
+  return false;
+}
+
+// Behind the site, as in steps behind the first one: a slot that is held for
+// the stores would never be filled again.
+static bool is_filled_again(const Rings *w, const Op *site) {
+  int ring = hop_rings_of(w, site);
+  for (const Op *op = site->next; op; op = op->next)
+    if (fills_ring(w, op, ring)) return true;
+  return false;
+}
+
 // Is all that the ring is filled with read before the stores?
 static bool all_read_first(const Rings *w, const Op *site) {
   bool stored = false;
-  return read_first(w, site) && others_first(w, site, site->parent, &stored);
+  return read_first(w, site) && !is_filled_again(w, site) &&
+         others_first(w, site, site->parent, &stored);
 }
 
 // A ring of the groups' own tiles, read before the stores: Q for O. With one
