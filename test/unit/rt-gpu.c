@@ -301,7 +301,9 @@ static void workspace(void) {
   EXPECT(once(&a, &e) == ATTN_E_MEMORY && e.got == 55);
   a.head.workspace_bytes = 56;
   unsigned n = mock->launches;
+  mock->kept_bytes = 176;
   EXPECT(once(&a, &e) == ATTN_OK && mock->launches == n + 2);
+  mock->kept_bytes = 0;
   EXPECT(!strcmp(mock->last.symbol, "join") && mock->last.grid == 7 &&
          mock->last.early);
   // What it has of the shape stands behind the dims: N * 8, M * N.

@@ -232,7 +232,8 @@ FN(cuLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
   if (getenv("MOCK_CUDA_LOG"))
     fprintf(stderr, "launch %s: %u x %u threads\n", l->symbol, gx, bx);
   l->ctx = (uint64_t)((int *)mock_cuda.current - context);
-  if (mock_cuda.block_bytes) memcpy(l->block, params[0], mock_cuda.block_bytes);
+  size_t n = mock_cuda.block_bytes;
+  memcpy(l->block, params[0], n ? n : mock_cuda.kept_bytes);
   return 0;
 }
 

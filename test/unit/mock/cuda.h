@@ -28,6 +28,7 @@ typedef struct MockCuda {
   int code;          // with this
   int major, minor, sms, per_sm, local, devices;
   size_t block_bytes;  // of the kernel's parameter; 0: not known
+  size_t kept_bytes;   // of it that are kept then
   int capturing;
   int most_shared;            // bytes a group may have
   int only_text;              // machine code does not load
