@@ -42,6 +42,7 @@ static const char usage[] =
     "                     each runs in a process of its own\n"
     "  --relief=LEVEL     GPUs: all kernels as where ptxas would spill\n"
     "                     (passes/support/relief.h)\n"
+    "  --few              GPUs: then the code that calls with few rows take\n"
     "  --condition=U      also allow 4 times what inputs wrong by U change\n"
     "  --draws=N          of N draws of what is wrong, if not more\n"
     "  --limit=SECONDS    of the processor, for each of several targets\n"
@@ -102,6 +103,7 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--tile-q=", &v)) o->tile_q = atoll(v);
     else if (starts(argv[i], "--tile-k=", &v)) o->tile_k = atoll(v);
     else if (starts(argv[i], "--relief=", &v)) ok &= read_relief(v, o);
+    else if (!strcmp(argv[i], "--few")) o->few = true;
     else if (!strcmp(argv[i], "--mutant")) o->mutant = true;
     else if (starts(argv[i], "--grad=", &v)) o->grad = v;
     else if (!strcmp(argv[i], "--grad")) o->grad = "";
@@ -417,6 +419,8 @@ Module *run_lower(Ctx *cx, const Options *o, Decl *d) {
                     .tile_k = o->tile_k,
                     .relief = o->relief,
                     .strided = o->strided,
+                    .few = o->group,
+                    .fewest = o->warp,
                     .verify_each = true};
   if (o->target && !o->passes) return plan_fit(cx, s, o->target, &opt);
   Module *m = drv_lower_attn(cx, s, o->target);
@@ -434,13 +438,40 @@ Run *run_new(Ctx *cx, const Options *o, Decl *d, Module *m, int i) {
   return r;
 }
 
-static bool run_program(Ctx *cx, const Options *o, Decl *d, Run *const *known) {
-  Module *m = run_lower(cx, o, d);
+static bool run_module(Ctx *cx, const Options *o, Decl *d, Module *m,
+                       Run *const *known) {
   for (int i = 0; m && i < o->runs; i++)
     if (!run_once(run_new(cx, o, d, m, i), known ? known[i] : NULL))
       return false;
-  if (m) printf("%s: same\n", d->name);
   return m != NULL;
+}
+
+// The code for few rows, if m's first run has so few: options that lower it.
+static bool has_few(Ctx *cx, const Options *o, Decl *d, Module *m,
+                    Options *few) {
+  FeBind binds[MAX_DIMS];
+  DrvOptions opt = {.relief = o->relief, .strided = o->strided};
+  int64_t dims[MAX_DIMS] = {0};
+  Run *r = run_new(cx, o, d, m, 0);
+  if (!o->few || !o->target || o->passes || !run_bind(r)) return false;
+  run_dims(r, dims);
+  plan_fit_few(cx, bind(cx, o, d, binds), o->target, dims, &opt);
+  *few = *o;
+  few->group = opt.few;
+  few->warp = opt.fewest;
+  return opt.few;
+}
+
+static bool run_program(Ctx *cx, const Options *o, Decl *d, Run *const *known) {
+  Module *m = run_lower(cx, o, d);
+  Options few;
+  if (!run_module(cx, o, d, m, known)) return false;
+  if (has_few(cx, o, d, m, &few)) {
+    if (!run_module(cx, &few, d, run_lower(cx, &few, d), known)) return false;
+    printf("%s: same, as of few rows\n", d->name);
+  }
+  printf("%s: same\n", d->name);
+  return true;
 }
 
 // ---------------------------------------------------------------- several

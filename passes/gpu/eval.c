@@ -406,6 +406,10 @@ static void root_other(Place *p, const Op *op) {
     if (p->failed) return;
   }
   Builder *b = lower_at(p, (int)p->scopes.n - 1);
+  // An integer that is known to be small has 32 bits.
+  for (uint32_t i = 0; i < 2; i++)
+    if (ir_type(p->g, x[i])->dtype == DT_I64)
+      x[!i] = lower_cast(b, DT_I64, x[!i]);
   IrAttr pos = attr_i(AT_POS, ir_attr_i(op, AT_POS, 0));
   lower_set(p, op->res[0],
             lower_op(b, OP_OTHER, x, 2, *ir_type(p->g, x[0]), &pos, 1));

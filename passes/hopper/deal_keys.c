@@ -353,10 +353,23 @@ static bool deals(Deal *d) {
 }
 
 // ---------------------------------------------------------------- pass
-static Op *first_other(const Func *f) {
-  for (Op *op = f->body->first; op; op = op->next)
-    if (op->code == OP_OTHER) return op;
-  return NULL;
+typedef struct Others {
+  uint32_t n;   // ops `other` of a function
+  bool nested;  // in a region of another op: not behind the function's loop
+  const Region *body;
+} Others;
+
+static void count_other(void *data, Op *op) {
+  Others *o = data;
+  if (op->code != OP_OTHER) return;
+  o->n++;
+  o->nested = o->nested || op->parent != o->body;
+}
+
+static Others find_others(const Func *f) {
+  Others o = {.body = f->body};
+  ir_walk(f->body, count_other, &o);
+  return o;
 }
 
 // The loop over keys that `other` is behind: the only one of a function.
@@ -370,25 +383,31 @@ static Op *only_loop(const Func *f) {
   return loop;
 }
 
-static void settle(Func *f, bool dealt) {
-  for (Op *op = f->body->first, *next; op; op = next) {
-    next = op->next;
-    if (op->code != OP_OTHER) continue;
-    Value to = op->args[1];
-    Builder b = {.fn = f, .region = f->body, .before = op, .span = op->span};
-    if (dealt)
-      to = ir_op(&b, OP_FWARP, op->args, 2, op->attrs, op->nattrs,
-                 ir_type(f, op->args[0]), 1, 0)
-               ->res[0];
-    ir_replace_uses(f, op->res[0], to);
-    ir_erase(op);
-  }
+typedef struct Settling {
+  Func *f;
+  bool dealt;
+} Settling;
+
+static void settle(void *data, Op *op) {
+  const Settling *s = data;
+  if (op->code != OP_OTHER) return;
+  Value to = op->args[1];
+  Builder b = {.fn = s->f,
+               .region = op->parent,
+               .before = op,
+               .span = op->span};
+  if (s->dealt)
+    to = ir_op(&b, OP_FWARP, op->args, 2, op->attrs, op->nattrs,
+               ir_type(s->f, op->args[0]), 1, 0)
+             ->res[0];
+  ir_replace_uses(s->f, op->res[0], to);
+  ir_erase(op);
 }
 
-static void deal_func(Ctx *cx, Func *f) {
+static void deal_func(Ctx *cx, Func *f, bool nested) {
   Arena *a = &cx->scratch;
   uint32_t n = f->values.n;
-  Op *loop = only_loop(f);
+  Op *loop = nested ? NULL : only_loop(f);
   bool group = ir_attr_i(ir_launch(f), AT_THREADS, 0) == HW_GROUP_THREADS;
   Deal d = {.f = f,
             .loop = loop,
@@ -401,16 +420,18 @@ static void deal_func(Ctx *cx, Func *f) {
                     .region = f->body,
                     .before = loop,
                     .span = loop->span};
-  settle(f, loop && group && deals(&d));
+  Settling s = {.f = f, .dealt = loop && group && deals(&d)};
+  ir_walk(f->body, settle, &s);
 }
 
 bool pass_deal_keys(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (!first_other(f)) continue;
+    Others others = find_others(f);
+    if (!others.n) continue;
     ArenaMark mark = arena_mark(&cx->scratch);
-    deal_func(cx, f);
+    deal_func(cx, f, others.nested);
     arena_reset(&cx->scratch, mark);
   }
   return true;

@@ -6,7 +6,8 @@
     net.py --relations [--seeds=LO..HI] [--steps] [--type=T] [--dir=DIR] [-jN]
 
 The CPU's code is compiled and run beside the oracle (attn-numeric), that of
-GPUs runs in the wave interpreter (attn-oracle). Tolerances follow from each
+GPUs runs in the wave interpreter (attn-oracle), where rows are few the code for
+these too. Tolerances follow from each
 program's condition: what inputs change that are wrong by a rounding, in one
 draw; what is wrong then is judged again by the largest of several. --full
 also compiles objects for each target, with ptxas, and writes time, runs of
@@ -116,8 +117,8 @@ class Net:
     def judge(self, spec, name, targets, cpu, draws):
         p, path = self.write(spec, name)
         res = Result(spec, {}, {})
-        cmd = ["attn-oracle", path, "--round", f"--tol={FLOOR[spec.dtype]}",
-               f"--condition={UNIT[spec.dtype]}", f"--draws={draws}",
+        cmd = ["attn-oracle", path, "--round", "--few",
+               f"--tol={FLOOR[spec.dtype]}", f"--condition={UNIT[spec.dtype]}", f"--draws={draws}",
                f"--limit={self.limit}", f"--seed={spec.seed}", *p.options(),
                *(f"--target={t}" for t in targets)]
         rc, said = run(cmd, 5 * (len(targets) + 2) * self.limit)

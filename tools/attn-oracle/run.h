@@ -19,6 +19,8 @@ typedef struct Options {
   uint64_t seed;
   double tol, condition;
   bool round, print, mutant, strided, same, fd;
+  bool few;          // then also the code that calls with few rows take
+  bool group, warp;  // the code to lower: for the rows of one of these
   int64_t elements;  // of each gradient that are looked at, or 0: all
   int64_t step;      // elements from one of a tensor to the next
 } Options;

@@ -385,7 +385,7 @@ static bool explain_call(Session *s, Bench *b) {
   Device device = {.n = 0};
   bool gpu = b->target->kind == TARGET_GPU;
   if (gpu) {
-    drv_fit_gpu(&b->call, spec, b->target, &b->opt);
+    plan_fit_few(&s->cx, spec, b->target, b->call.dims, &b->opt);
     device.n =
         drv_kernels(&b->call, b->target, &b->opt, device.kernel, MAX_KERNELS);
     if (!device.n) return false;

@@ -23,6 +23,19 @@ bool plan_no_room(const Ctx *cx);
 void plan_spare_smem(Ctx *cx, const char *name, const Target *target,
                      DrvOptions *opt);
 
+// The length of the axis that f cuts into tiles longer than that.
+Dim plan_tiled(const Func *f, int64_t than);
+// The rows that f cuts into tiles, in dims of `to`; DIM_NONE if none.
+Dim plan_rows(const Func *f, DimTab *to);
+// Those that one group of warps of a GPU computes: of programs with keys, whose
+// rows are no state's.
+Dim plan_group_rows(const Module *m, const Decl *prog, const char *name,
+                    DimTab *to);
+// Sets opt->few, opt->fewest where the target has code for as few rows as there
+// are with these values of the program's dims.
+void plan_fit_few(Ctx *cx, DrvSpec s, const Target *t, const int64_t *dims,
+                  DrvOptions *opt);
+
 // Is m, that `passes` made with these options, valid? Codegen takes no module
 // that was not asked.
 typedef struct PassOpt PassOpt;

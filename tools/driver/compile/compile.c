@@ -231,32 +231,17 @@ static const Func *last_func(const CgProgram *p) {
   return m ? ir_find(m, p->name) : NULL;
 }
 
-// The length of the axis that is cut into tiles longer than that.
-static Dim tiled(const Func *f, int64_t than) {
-  for (uint32_t i = 0; f && i < f->grid.n; i++)
-    if (f->grid.at[i].tile > than) return f->axes.at[f->grid.at[i].axis].extent;
-  return DIM_NONE;
-}
-
 const char *drv_queries(const CgProgram *p) {
   const Func *f = last_func(p);
-  Dim d = tiled(f, COST_CPU_FEW);
+  Dim d = plan_tiled(f, COST_CPU_FEW);
   if (!d || f->mod->dims.exprs.at[d].op != DIM_SYM) return NULL;
   const DimTab *t = &f->mod->dims;
   const DimSym *s = &t->syms.at[t->exprs.at[d].value];
   return s->kind == DIM_DYN ? s->name : NULL;
 }
 
-static Dim rows_of(const Func *f, DimTab *to) {
-  Dim d = tiled(f, 1);
-  if (!d) return DIM_NONE;
-  const DimTab *from = &f->mod->dims;
-  Dim *none = NEWN(to->arena, Dim, from->syms.n + 1);
-  return dim_subst(from, to, d, none);
-}
-
 Dim drv_rows(const CgProgram *p, DimTab *to) {
-  return rows_of(last_func(p), to);
+  return plan_rows(last_func(p), to);
 }
 
 bool drv_grouped(const DimTab *t, Dim rows) {
@@ -391,33 +376,6 @@ static bool add_few(Ctx *cx, DrvSpec s, const Target *t, const DrvOptions *opt,
   return true;
 }
 
-// Rows that one group of warps of a GPU computes, in dims of `to`: of programs
-// with keys, whose rows are no state's. DIM_NONE: of others.
-static Dim warps_rows(const Module *m, const Decl *prog, const char *name,
-                      DimTab *to) {
-  const Func *f = m && prog->kind == DE_ATTENTION ? ir_find(m, name) : NULL;
-  bool keys = false;
-  for (uint32_t i = 0; f && i < f->axes.n; i++)
-    keys |= f->axes.at[i].role == AX_KEY;
-  return keys ? rows_of(f, to) : DIM_NONE;
-}
-
-void drv_fit_gpu(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt) {
-  DrvOptions few = *opt;
-  few.few = true;
-  int64_t have;
-  if (!t->gpu.hopper || c->prog->kind != DE_ATTENTION) return;
-  Ctx *cx = c->cx;
-  DiagMark mark = diag_mark(cx);
-  Module *m = drv_lower(cx, s, t, LV_TILE, &few);
-  diag_forget(cx, mark);
-  DimTab *dims = c->prog->dims;
-  Dim rows = warps_rows(m, c->prog, c->prog->name, dims);
-  opt->few =
-      rows && dim_eval(dims, rows, c->dims, &have) && have <= HW_GROUP_ROWS;
-  opt->fewest = opt->few && have <= t->gpu.rows;
-}
-
 static void find_dealt(void *data, Op *op) {
   *(bool *)data |= op->code == OP_MMA && ir_attr_i(op, AT_DEALT, 0);
 }
@@ -445,7 +403,7 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, bool fewest,
   int64_t most = fewest ? r->target->gpu.rows : HW_GROUP_ROWS;
   DiagMark mark = diag_mark(cx);
   Dim rows = drv_make_device(cx, p, few, &d)
-                 ? warps_rows(few->mod, r->spec.prog, p->name, dims)
+                 ? plan_group_rows(few->mod, r->spec.prog, p->name, dims)
                  : DIM_NONE;
   if (!rows || (fewest && !is_dealt(few->mod)) ||
       drv_same_text(d.text, p->devices[p->ndevices - 1].text)) {

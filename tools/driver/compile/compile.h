@@ -20,11 +20,8 @@ const char *drv_queries(const CgProgram *p);
 Dim drv_rows(const CgProgram *p, DimTab *to);
 // Are they more than the queries?
 bool drv_grouped(const DimTab *t, Dim rows);
-// The same on a GPU, where rows of one group of warps, or of a warp, are few:
-// sets opt->few, opt->fewest.
-void drv_fit_gpu(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt);
 // The program for the shape of a call: sets opt->few or opt->group if it is
-// one of those kernels.
+// one of those kernels (of a GPU's: plan_fit_few).
 bool drv_fit(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt,
              CgProgram *p);
 // The same for one specialization and target.

@@ -5,6 +5,7 @@
 #include "tools/driver/compile/compile.h"
 #include "tools/driver/gpu/exec.h"
 #include "tools/driver/run/store.h"
+#include "tools/plan/plan.h"
 
 #include "runtime/attn_abi.h"
 
@@ -22,7 +23,7 @@ struct DrvCode {
 bool drv_fit(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt,
              CgProgram *p) {
   if (t->kind == TARGET_GPU) {
-    drv_fit_gpu(c, s, t, opt);
+    plan_fit_few(c->cx, s, t, c->dims, opt);
     return drv_program(c->cx, s, t, opt, p);
   }
   if (!drv_program(c->cx, s, t, opt, p)) return false;

@@ -1,0 +1,41 @@
+// Which calls have few rows: a GPU has code of its own for these.
+#include "ir/target.h"
+#include "tools/plan/plan.h"
+
+Dim plan_tiled(const Func *f, int64_t than) {
+  for (uint32_t i = 0; f && i < f->grid.n; i++)
+    if (f->grid.at[i].tile > than) return f->axes.at[f->grid.at[i].axis].extent;
+  return DIM_NONE;
+}
+
+Dim plan_rows(const Func *f, DimTab *to) {
+  Dim d = plan_tiled(f, 1);
+  if (!d) return DIM_NONE;
+  const DimTab *from = &f->mod->dims;
+  Dim *none = NEWN(to->arena, Dim, from->syms.n + 1);
+  return dim_subst(from, to, d, none);
+}
+
+Dim plan_group_rows(const Module *m, const Decl *prog, const char *name,
+                    DimTab *to) {
+  const Func *f = m && prog->kind == DE_ATTENTION ? ir_find(m, name) : NULL;
+  bool keys = false;
+  for (uint32_t i = 0; f && i < f->axes.n; i++)
+    keys |= f->axes.at[i].role == AX_KEY;
+  return keys ? plan_rows(f, to) : DIM_NONE;
+}
+
+void plan_fit_few(Ctx *cx, DrvSpec s, const Target *t, const int64_t *dims,
+                  DrvOptions *opt) {
+  DrvOptions few = *opt;
+  few.few = true;
+  int64_t have;
+  if (!t->gpu.hopper || s.prog->kind != DE_ATTENTION) return;
+  DiagMark mark = diag_mark(cx);
+  Module *m = drv_lower(cx, s, t, LV_TILE, &few);
+  diag_forget(cx, mark);
+  DimTab *of = s.prog->dims;
+  Dim rows = plan_group_rows(m, s.prog, s.prog->name, of);
+  opt->few = rows && dim_eval(of, rows, dims, &have) && have <= HW_GROUP_ROWS;
+  opt->fewest = opt->few && have <= t->gpu.rows;
+}
