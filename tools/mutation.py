@@ -41,7 +41,7 @@ LIT = "/usr/lib/llvm-22/utils/lit"
 EQUIVALENT = ROOT / "tools/mutation/equivalent.tsv"
 # What passes do is seen here, soon; tests of the library, and by waves, are
 # many times as slow.
-TESTS = r"(passes|levels|lower|ir|check)/|numeric/(?!wave)"
+TESTS = r"(passes|levels|lower|ir|check|tools/attn-opt)/|numeric/(?!wave)"
 KEYS = ["id", "place", "function", "change", "result", "by", "tests", "seconds"]
 
 

@@ -99,10 +99,7 @@ static Value moved(Own *o, Value v) {
   const Type *t = ir_type(o->f, v);
   if (!op || t->kind != TK_ELEM || !type_has_axis(t, o->axis)) return v;
   if (v < o->map.n && o->map.to[v]) return o->map.to[v];
-  for (uint32_t i = 0; i < op->nargs; i++) {
-    Value x = op->args[i], y = moved(o, x);
-    if (x != y) vmap_put(&o->map, x, y);
-  }
+  for (uint32_t i = 0; i < op->nargs; i++) moved(o, op->args[i]);
   ir_clone(&o->b, o->f, op, &o->map, o->axes);
   return o->map.to[v];
 }

@@ -175,12 +175,10 @@ static Value eval_op(Assign *as, const Op *op, uint32_t c) {
   case OP_SPAN_MIN:
   case OP_SPAN_MAX: return eval_span(as, op);
   case OP_CAST: {
-    DType from = ir_type(as->f, op->args[0])->dtype;
     DType to = (DType)ir_attr_i(op, AT_TO, 0);
     Value x = cpu_eval(as, op->args[0], c);
     // An integer held in 64 bits has its own value already.
     if (to == DT_I64 && mty(as, x)->dtype == DT_I64) return x;
-    if (from == DT_TF32 && to == DT_F32) return cpu_cast(as, DT_F32, x);
     return cpu_cast(as, to, x);
   }
   default: return eval_elementwise(as, op, c);

@@ -222,7 +222,7 @@ void lower_share(Place *p, Builder *b, Value keys, Value first) {
   Value each = each_of(p, b), from[HW_MOST_GROUPS];
   Value one = lower_int(b, 1);
   Value last = ir_2(b, OP_SUB, heads(p, b), one);
-  Pair x = {ir_2(b, OP_FLOORDIV, first, each), 0};
+  Pair x = {.block = ir_2(b, OP_FLOORDIV, first, each)};
   x.head = ir_2(b, OP_SUB, first, ir_2(b, OP_MUL, x.block, each));
   Value base = ir_2(b, OP_MUL, keys, each);
   for (uint32_t g = 0; g < p->groups; g++) {
