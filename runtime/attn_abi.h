@@ -46,8 +46,8 @@ extern "C" {
   "ATN" /* 4 bytes */
 #define ATTN_CONTAINER_MAJOR 1
 /* 1: ATTN_SEC_PROGRAM; 2: ATTN_GPU_OWN; 3: attn_gpu_phase.makes;
- * 4: attn_gpu_phase.numbers */
-#define ATTN_CONTAINER_MINOR 4
+ * 4: attn_gpu_phase.numbers; 5: ATTN_GPU_COPIES */
+#define ATTN_CONTAINER_MINOR 5
 
 typedef struct attn_container_header {
   uint8_t magic[4];
@@ -162,8 +162,12 @@ typedef enum attn_gpu_flag {
                          * front of it: it may start while those of its call
                          * end */
   ATTN_GPU_OWN = 8,     /* it has machine code of its own, in section `code` */
-  ATTN_GPU_ONCE = 16 /* what its maps copy is read once: lines of 128 bytes are
-                      * fetched, not pairs (others: 256) */
+  ATTN_GPU_ONCE = 16,   /* what its maps copy is read once: lines of 128 bytes
+                         * are fetched, not pairs (others: 256) */
+  ATTN_GPU_COPIES = 32  /* of a variant's first phase: where no variant takes a
+                         * call's tensors, this one may run over copies, in
+                         * workspace in front of its own, of those that it has
+                         * maps of */
 } attn_gpu_flag;
 
 typedef struct attn_gpu_phase {

@@ -86,6 +86,7 @@ static void close_gpu(attn_ctx *cx, Gpu *g) {
   }
   for (GpuDevice *d = g->devices, *next; d; d = next) {
     next = d->next;
+    if (d->copies) g->driver->unload(g->state, d->copies);
     g->driver->drop(cx, g->state, d);
   }
   if (g->open) g->driver->close(g->state);
@@ -434,6 +435,7 @@ typedef struct Job {
   GpuDevice *dev;
   GpuVariant *v;
   const GpuCall *call;
+  const Copies *copies;  // or NULL
   PlanValues values;
 } Job;
 
@@ -595,6 +597,7 @@ static int check_workspace(const Job *j, attn_error *err) {
   uint32_t at = j->v->rec->workspace;
   if (at != ATTN_NONE && (!value(j, at, &need) || need < 0))
     return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
+  need += j->copies ? (int64_t)j->copies->bytes : 0;
   if (need == 0) return ATTN_OK;
   if (c->workspace_bytes < (uint64_t)need || !c->workspace)
     return rt_fail_at(err, ATTN_E_MEMORY,
@@ -692,6 +695,12 @@ static int prepare(const Job *j, uint32_t i, Step *st, attn_error *err) {
   return ATTN_OK;
 }
 
+static int copy(const Job *j, bool back, attn_error *err) {
+  return j->copies
+             ? rt_copies_run(j->copies, &j->v->view, back, j->call->stream, err)
+             : ATTN_OK;
+}
+
 // Any phase decides whether the variant can run: all are prepared before the
 // first one is launched.
 static int run_variant(attn_ctx *cx, Job *j, GpuProgram *p, attn_error *err) {
@@ -707,11 +716,31 @@ static int run_variant(attn_ctx *cx, Job *j, GpuProgram *p, attn_error *err) {
   }
   if (!rc) rc = check_workspace(j, err);
   if (!rc) rc = ready(cx, j->g, p, j->v, err);
+  if (!rc) rc = copy(j, false, err);
   for (uint32_t i = 0; !rc && i < n; i++) {
     if (!st[i].ntasks) continue;
     rc = run_phase(j, i, &st[i], behind, err);
     behind = true;
   }
+  return rc ? rc : copy(j, true, err);
+}
+
+// Over copies of what variant j->v takes no tensors of (copies.c).
+static int run_copied(attn_ctx *cx, Job *j, GpuProgram *p, attn_error *err) {
+  const GpuCall *own = j->call;
+  GpuCall call = *own;
+  Copies c;
+  char *at = call.workspace ? call.workspace : RT_NOWHERE;
+  if (!rt_copies_plan(j->v, own->solved, at, &c) || !holds(j->v, &c.solved))
+    return ATTN_E_STRIDE;
+  if (call.workspace) call.workspace = at + c.bytes;
+  call.solved = &c.solved;
+  j->call = &call;
+  j->copies = &c;
+  int rc = rt_copies_ready(&c, j->g, j->dev, err);
+  if (!rc) rc = run_variant(cx, j, p, err);
+  j->call = own;
+  j->copies = NULL;
   return rc;
 }
 
@@ -729,6 +758,15 @@ static int run_program(attn_ctx *cx, Gpu *g, GpuProgram *p, const GpuCall *c,
     j.v = &p->variants[i];
     if (!holds(j.v, c->solved)) continue;
     rc = run_variant(cx, &j, p, err);
+    tried = true;
+  }
+  for (uint32_t i = 0; i < p->nvariants && next_please(rc); i++) {
+    attn_error copied;
+    j.v = &p->variants[i];
+    int now = run_copied(cx, &j, p, &copied);
+    if (next_please(now)) continue;
+    if (now && err) *err = copied;
+    rc = now;
     tried = true;
   }
   if (!tried)
@@ -842,10 +880,20 @@ int rt_gpu_where(attn_ctx *cx, const void *data, int *kind, int *ordinal,
 
 static int64_t workspace_of(const GpuVariant *v, const Solved *s) {
   int64_t n = 0;
+  if (!holds(v, s)) return 0;
   if (v->rec->workspace != ATTN_NONE &&
       (!evaluates(v, s, v->rec->workspace, &n) || n < 0))
     return -1;
   return n;
+}
+
+// The same over copies of what it may not take.
+static int64_t copies_workspace(const GpuVariant *v, const Solved *s) {
+  Copies c;
+  int64_t n = rt_copies_plan(v, s, RT_NOWHERE, &c) && holds(v, &c.solved)
+                  ? workspace_of(v, &c.solved)
+                  : -1;
+  return n < 0 ? n : n + (int64_t)c.bytes;
 }
 
 // Of any variant of any target whose condition holds: which one a device takes
@@ -857,8 +905,10 @@ static int64_t most_workspace(const attn_program *prog, const Kernels *k,
     GpuVariant v = {.rec = &k->variants[i], .records = k, .view = *prog};
     v.view.code = k->code;
     v.view.ncode = k->ncode;
-    int64_t n = named(k, v.rec, prog) && holds(&v, s) ? workspace_of(&v, s) : 0;
+    if (!named(k, v.rec, prog)) continue;
+    int64_t n = workspace_of(&v, s), copied = copies_workspace(&v, s);
     most = n > most ? n : most;
+    most = copied > most ? copied : most;
   }
   return most;
 }

@@ -7,6 +7,11 @@
 
 #include "rt.h"
 
+typedef struct GpuFunc {
+  void *handle;
+  uint32_t per_unit;  // groups of threads that a multiprocessor holds
+} GpuFunc;
+
 // One context of one device, made at first use. A driver's own struct begins
 // with it.
 typedef struct GpuDevice {
@@ -19,6 +24,8 @@ typedef struct GpuDevice {
   char *counters;     // GPU_COUNTERS u32, for launches; as many for graphs
   char *blank;        // GPU_BLANK zeros that no kernel writes, then as many
                       // bytes that nobody reads
+  void *copies;       // module of copies.c, loaded at its first use
+  GpuFunc copy;       // its kernel
   atomic_uint turn;   // launches that took a counter
   atomic_uint graph;  // the same of launches that became part of a graph
 } GpuDevice;
@@ -27,11 +34,6 @@ enum { GPU_COUNTERS = 1 << 16, GPU_BLANK = 256 };
 
 // Bytes of a device that its counters and blank pages take, zeroed when made.
 enum { GPU_MEMORY = 2 * 4 * GPU_COUNTERS + 2 * GPU_BLANK };
-
-typedef struct GpuFunc {
-  void *handle;
-  uint32_t per_unit;  // groups of threads that a multiprocessor holds
-} GpuFunc;
 
 typedef struct GpuMap {
   const void *data;
@@ -147,5 +149,36 @@ typedef struct Gpu {
   GpuDevice *devices;
   _Atomic(GpuProgram *) programs;
 } Gpu;
+
+// ---- copies.c
+typedef struct Copy {
+  uint32_t tensor;  // counted among the tensors
+  const attn_gpu_map *map;
+  const attn_tensor *own;  // the caller's
+} Copy;
+
+// Workspace of which nobody has said where it lies.
+#define RT_NOWHERE ((char *)(uintptr_t)GPU_BLANK)
+
+// A call over copies of some tensors.
+typedef struct Copies {
+  Solved solved;
+  attn_tensor dense[ATTN_MAX_PARAMS];  // by tensor, those of `of`
+  Copy of[ATTN_MAX_PARAMS];
+  uint32_t n;
+  uint64_t bytes;  // of workspace, in front of the variant's
+  Gpu *gpu;        // where they are made
+  GpuDevice *dev;
+} Copies;
+
+// s with copies in `workspace` of what v cannot take. False: nothing is to be
+// copied, or too much.
+bool rt_copies_plan(const GpuVariant *v, const Solved *s, char *workspace,
+                    Copies *out);
+// Loads the kernel that copies.
+int rt_copies_ready(Copies *c, Gpu *g, GpuDevice *d, attn_error *err);
+// Copies in, before the phases of p, or back out of workspace behind them.
+int rt_copies_run(const Copies *c, const attn_program *p, bool back,
+                  void *stream, attn_error *err);
 
 #endif

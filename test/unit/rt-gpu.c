@@ -58,6 +58,14 @@ static const CgPhase fast = {.name = "fast",
                              .flags = ATTN_GPU_COUNTER,
                              .maps = maps,
                              .nmaps = 2};
+static const CgPhase over = {.name = "fast",
+                             .ntasks = {rows, 2},
+                             .threads = 384,
+                             .shared_bytes = 230000,
+                             .ctas = ATTN_CTAS_PERSISTENT,
+                             .flags = ATTN_GPU_COUNTER | ATTN_GPU_COPIES,
+                             .maps = maps,
+                             .nmaps = 2};
 static const CgExpr numbers[] = {{bytes, 5}, {area, 5}};
 static const CgPhase split[] = {{.name = "part",
                                  .ntasks = {area, 5},
@@ -84,7 +92,8 @@ static char data[2 * OUT] __attribute__((aligned(128)));
 
 // ---- the program
 
-static void make(Ctx *cx, Buf *box) {
+// copied: all there is takes dense tensors, and copies of others.
+static void make(Ctx *cx, Buf *box, bool copied) {
   DimTab *own = NEW(&cx->session, DimTab), *mod = NEW(&cx->session, DimTab);
   DimSym n = {.name = intern(&cx->names, "N")};
   DimSym m = {.name = intern(&cx->names, "M")};
@@ -113,7 +122,7 @@ static void make(Ctx *cx, Buf *box) {
                   {.target = hopper,
                    .when = {row_major, 12},
                    .dims = mod,
-                   .phases = &fast,
+                   .phases = copied ? &over : &fast,
                    .nphases = 1,
                    .binary = {"sm90", 4},
                    .text = {".sm90", 6}},
@@ -129,8 +138,8 @@ static void make(Ctx *cx, Buf *box) {
                  .dims = own,
                  .params = p,
                  .nparams = 4,
-                 .devices = d,
-                 .ndevices = 4};
+                 .devices = copied ? &d[2] : d,
+                 .ndevices = copied ? 1 : 4};
   EXPECT(cg_container(cx, &c, 1, box));
   prog = (attn_program){.abi = ATTN_ABI,
                         .size = sizeof prog,
@@ -445,6 +454,53 @@ static void failures_of_calls(void) {
   EXPECT(once(&a, &e) == ATTN_OK);
 }
 
+// Words of the block of the kernel that copies.
+static void is_copy(uint64_t n, const void *from, const void *to) {
+  EXPECT(!strcmp(mock->last.symbol, "attn_copy"));
+  EXPECT(word(0) == n && word(1) == (uintptr_t)from &&
+         word(2) == (uintptr_t)to);
+}
+
+// What no variant takes lies in workspace, rows at multiples of 16 bytes: X is
+// copied there, Y from there.
+static void copies(void) {
+  attn_error e;
+  Args a = arguments(5, 60);
+  a.x.stride[0] = 61;
+  mock->block_bytes = 0;
+  EXPECT(attn_args_workspace(&prog, &a) == 2 * 768);
+  EXPECT(once(&a, &e) == ATTN_E_MEMORY && e.expected == 2 * 768);
+  a.head.workspace = data + OUT / 2;
+  a.head.workspace_bytes = 2 * 768 - 1;
+  EXPECT(once(&a, &e) == ATTN_E_MEMORY && e.got == 2 * 768 - 1);
+  a.head.workspace_bytes = 2 * 768;
+  unsigned n = mock->launches, map = mock->encodes;
+  mock->kept_bytes = 256;
+  EXPECT(once(&a, &e) == ATTN_OK && mock->launches == n + 3);
+  const MockMap *m = &mock->map[map % 16];
+  EXPECT(m->data == data + OUT / 2 && m->stride[0] == 128 &&
+         m->extent[0] == 60);
+  is_copy(300, data + OUT / 2 + 768, data + OUT);
+  EXPECT((uint32_t)word(3) == 2 && word(3) >> 32 == 2);
+  EXPECT(word(8) == 2 && word(9) == 128 && word(16) == 2 && word(17) == 120);
+  mock->kept_bytes = 0;
+  // What has maps is not copied; no rows, no copies.
+  a = arguments(5, 64);
+  n = mock->launches;
+  EXPECT(once(&a, &e) == ATTN_OK && mock->launches == n + 1);
+  EXPECT(attn_args_workspace(&prog, &a) == 0);
+  a.x.stride[0] = 65;
+  EXPECT(attn_args_workspace(&prog, &a) == 768);
+  a.head.workspace = data + OUT / 2;
+  a.head.workspace_bytes = 768;
+  EXPECT(once(&a, &e) == ATTN_OK && mock->launches == n + 3);
+  EXPECT(!strcmp(mock->last.symbol, "fast"));
+  mock->fail = "cuLaunchKernel";
+  mock->code = 1;
+  EXPECT(once(&a, &e) == ATTN_E_DEVICE);
+  mock->fail = NULL;
+}
+
 static void drivers(const char *old) {
   attn_error e;
   Args a = arguments(5, 64);
@@ -492,7 +548,7 @@ int main(int argc, char **argv) {
   setenv("ATTN_CUDA_DRIVER", argv[1], 1);
   ctx_init(&cx);
   Buf box = {.arena = &cx.session};
-  make(&cx, &box);
+  make(&cx, &box, false);
   block();
   units();
   choices();
@@ -502,6 +558,10 @@ int main(int argc, char **argv) {
   absent();
   counters();
   failures_of_calls();
+  Buf other = {.arena = &cx.session};
+  make(&cx, &other, true);
+  copies();
+  make(&cx, &box, false);
   drivers(argv[2]);
   setenv("ATTN_CUDA_DRIVER", argv[1], 1);
   overhead();

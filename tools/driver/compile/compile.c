@@ -263,7 +263,7 @@ static CgExpr when_few(Ctx *cx, const CgProgram *p, CgExpr when,
   return when_most(cx, t, when, dim_sym(t, sym), most);
 }
 
-static bool is_decode(const Decl *prog) {
+bool drv_is_decode(const Decl *prog) {
   for (uint32_t i = 0; i < prog->attrs.n; i++)
     if (drv_for_decode(&prog->attrs.at[i])) return true;
   return false;
@@ -348,7 +348,7 @@ static bool add_walk(Ctx *cx, DrvSpec s, const Target *t, const DrvOptions *few,
 // rows.
 static bool add_few(Ctx *cx, DrvSpec s, const Target *t, const DrvOptions *opt,
                     CgProgram *p) {
-  const char *queries = is_decode(s.prog) ? drv_queries(p) : NULL;
+  const char *queries = drv_is_decode(s.prog) ? drv_queries(p) : NULL;
   uint32_t last = p->nvariants - 1;
   if (!queries || strcmp(p->variants[last].mod->target, t->name)) return true;
   CgVariant whole = p->variants[last];
@@ -394,7 +394,7 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, bool fewest,
   const Recipe *r = &whole->recipe;
   DimTab *dims = p->dims;
   CgDevice d;
-  if (!is_decode(r->spec.prog) || r->opt.few || r->opt.general ||
+  if (!drv_is_decode(r->spec.prog) || r->opt.few || r->opt.general ||
       !r->target->gpu.hopper)
     return false;
   *few = (Built){.recipe = *r, .program = whole->program};
@@ -544,7 +544,11 @@ static bool add_bodies(Ctx *cx, Built b, CgProgram *p, Builts *built) {
   if (!b.recipe.opt.strided && drv_needs_strided(&b) &&
       !add_strided(cx, &b, p, built))
     return false;
-  return !drv_needs_general(&b) || add_general(cx, &b, p, built);
+  if (!drv_needs_general(&b)) return true;
+  if (!drv_takes_copies(&b.recipe)) return add_general(cx, &b, p, built);
+  ctx_remark(cx, "%s for %s: tensors of any strides are copied", p->name,
+             b.recipe.target->name);
+  return true;
 }
 
 static bool add_gpu(Ctx *cx, const Recipe *r, uint32_t number, bool steps,

@@ -13,6 +13,8 @@ bool drv_where(Ctx *cx, const Decl *prog, DimTab *to, CgProgram *out);
 typedef Vec(CgProgram) CgPrograms;
 bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
                   const DrvOptions *opt, CgPrograms *out);
+// Is prog one of few queries a call, as its `for` says?
+bool drv_is_decode(const Decl *prog);
 // Kernels for few queries (docs/cpu-schedule.md).
 // The dim that counts the queries of p's last variant, or NULL.
 const char *drv_queries(const CgProgram *p);

@@ -231,6 +231,26 @@ bool drv_needs_general(const Built *b) {
   return needs && r->target->gpu.general;
 }
 
+// Whether a call may see less of the tensor than all: what lists, offsets or
+// pages choose.
+static bool is_chosen_of(const Param *p) {
+  DType t = p->sym->ty.dtype;
+  bool order = !p->layout || p->layout->kind == LAY_ORDER ||
+               p->layout->kind == LAY_STRIDED;
+  return !order || (p->sym->ty.rank && (t == DT_I32 || t == DT_I64));
+}
+
+// Copies cost a little beside what is done with whole tensors, more than a few
+// rows do with a cache.
+bool drv_takes_copies(const Recipe *r) {
+  const Decl *d = r->spec.prog;
+  bool all = r->target->gpu.general && !r->opt.general && !drv_is_decode(d) &&
+             drv_dense_asked(d, r->target, &r->opt) == DENSE_OPEN;
+  for (uint32_t i = 0; i < d->params.n; i++)
+    all &= !is_chosen_of(&d->params.at[i]);
+  return all;
+}
+
 // Whether no kernel has a map of a tensor of the caller's.
 static bool takes_any(const Built *b) {
   for (uint32_t i = 0; i < b->kernels.n; i++) {
@@ -344,6 +364,7 @@ bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
   for (uint32_t i = 0; i < b->kernels.n; i++)
     phases[i] = phase(cx, b->mod, &b->kernels.at[i]);
+  if (drv_takes_copies(r)) phases[0].flags |= ATTN_GPU_COPIES;
   fill(cx, p, b, phases, out);
   if (drv_is_amd(b))
     return link_code(cx, &code, b, phases, out) &&

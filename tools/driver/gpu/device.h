@@ -69,6 +69,9 @@ bool drv_needs_strided(const Built *b);
 // code takes; a parameter of the program that m, made by r, never takes if it
 // is dense, as its rows are no multiples of 16 bytes, or NULL.
 bool drv_needs_general(const Built *b);
+// May such tensors be copied at a call, so that they need no code of their own
+// (ATTN_GPU_COPIES)?
+bool drv_takes_copies(const Recipe *r);
 const Param *drv_odd_rows(const Recipe *r, const Module *m);
 // A tensor that has more axes than the copy engine takes, or NULL.
 const Param *drv_many_axes(const Recipe *r);

@@ -56,7 +56,8 @@ def _text(names, outputs, all_fields):
     lines += ["    if plan.gpu:",
               "        s = stream(plan.device)",
               "        if s != f.handle: f.stream.handle = f.handle = s",
-              "    if run(at, f.args, f.ref, f.error_ref): fail(f)",
+              "    if run(at, f.args, f.ref, f.error_ref):",
+              f"        return fail(f, key, {args})",
               "    plan.ready.append(f)",
               f"    return {', '.join(outputs)}"]
     return "\n".join(lines)
@@ -86,8 +87,12 @@ def make(program, kind, slow):
             plans[key] = Plan(p, kind, found)
         return result
 
-    def fail(frame):
-        raise _program.errors.from_info(frame.error, p._names)
+    def fail(frame, key, *args):
+        failed = _program.errors.from_info(frame.error, p._names)
+        if not isinstance(failed, _program.errors.OutOfMemoryError):
+            raise failed
+        plans.pop(key, None)
+        return slow(*args)
 
     plans = {}
     scope = {"T": kind.torch.Tensor, "plans": plans, "slow": slow, "first": first,

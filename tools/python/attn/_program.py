@@ -217,7 +217,7 @@ class Program:
         "does it at the first call")
 
     def _slow(self, *args, out=None, stream=None, workspace=None, save=False,
-              **named):
+              again=True, **named):
         if named or out is not None or len(args) < self._needed or \
                 len(args) > len(self._inputs):
             values = self._bind(args, out, named)
@@ -249,7 +249,14 @@ class Program:
         if plan.device[0] != _abi.CPU:
             ref = self._device(plan, frame, kind, stream, workspace)
         if self._call(self._at, frame.args, ref, frame.error_ref):
-            raise errors.from_info(frame.error, self._names)
+            failed = errors.from_info(frame.error, self._names)
+            # Addresses that no copy engine takes want workspace for copies.
+            if again and workspace is None and \
+                    isinstance(failed, errors.OutOfMemoryError):
+                self._plans.pop(key, None)
+                return self._slow(*args, out=out, stream=stream, save=save,
+                                  again=False, **named)
+            raise failed
         plan.frames.append(frame)
         if save:
             return self._result(values), Saved(self._grad, values, first)
