@@ -33,12 +33,18 @@ static void insert_shared(Func *f, const char *name, Type t, uint32_t at) {
   f->params.at[at] = last;
 }
 
-void outline_share(const Func *f, const char *name, Type t, uint32_t at) {
+const Func *outline_last(const Func *f) {
   const Module *m = f->mod;
   const Func *last = f;
-  uint32_t i = 0;
   for (uint32_t k = 0; k < m->funcs.n; k++)
     if (ir_is_phase(f, m->funcs.at[k]->name)) last = m->funcs.at[k];
+  return last;
+}
+
+void outline_share(const Func *f, const char *name, Type t, uint32_t at) {
+  const Module *m = f->mod;
+  const Func *last = outline_last(f);
+  uint32_t i = 0;
   while (m->funcs.at[i] != f) i++;
   while (++i < m->funcs.n)
     if (ir_is_phase(m->funcs.at[i], last->name))

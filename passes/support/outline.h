@@ -20,6 +20,8 @@ bool outline_is_input(const Func *f, Value v);
 // elementwise?
 bool outline_can_repeat(const Op *op);
 
+// The program that f is a phase of, or f.
+const Func *outline_last(const Func *f);
 // Workspaces lie in the order of parameters: what f has, functions behind it of
 // the same program have at the same place. Gives them that one, number `at`.
 void outline_share(const Func *f, const char *name, Type t, uint32_t at);

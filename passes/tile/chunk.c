@@ -197,7 +197,7 @@ static void walk_steps(Steps *s, Builder *b, Value lo, Value hi,
 
 // ---------------------------------------------------------------- chunks
 Side tile_step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each) {
-  Side x = {.axis = axis, .each = each};
+  Side x = {.axis = axis, .each = each, .turned = s->turned};
   x.size = dim_const(&b->fn->mod->dims, s->chunk * each);
   x.at = ir_iota(b, axis, x.size);
   x.step = x.at;

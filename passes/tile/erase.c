@@ -95,6 +95,11 @@ static bool has_course(const Steps *s, uint32_t i) {
   return s->decay[i].has && !s->decay[i].vector;
 }
 
+// What a step's own decay multiplies may be left to sums of decays.
+static bool sums_decays(const Steps *s, uint32_t i) {
+  return has_course(s, i) && !s->decay[i].fixed;
+}
+
 // ---------------------------------------------------------------- writes
 // T, its rows along the columns' side: what it makes of values along the rows'
 // side is along the columns'. Where elements lie against the order of the walk
@@ -102,8 +107,11 @@ static bool has_course(const Steps *s, uint32_t i) {
 static Value inverse(Steps *s, Builder *b, uint32_t i, bool before) {
   const AffineWrite *w = eraser(&s->affine[i]);
   Vector x = reader(s, b, i, &s->cols, w->a, before);
-  Vector y = writer(s, b, i, &s->rows, w);
-  Sight sight = {&s->cols, &s->rows, before ? SEES_BEFORE : SEES_EARLIER, 0};
+  Sight sight = {.x = &s->cols, .y = &s->rows};
+  sight.sees = before ? SEES_BEFORE : SEES_EARLIER;
+  Vector y = sums_decays(s, i) ? tile_matrix_undecayed(s, b, i, &s->rows, w->b,
+                                                       &sight.decayed)
+                               : writer(s, b, i, &s->rows, w);
   Value l = times(b, tile_matrix_seen(s, b, i, &sight, x, y), x.f);
   uint32_t rows = s->rows.axis, cols = s->cols.axis;
   uint32_t axes[] = {s->turned ? rows : cols, s->turned ? cols : rows};

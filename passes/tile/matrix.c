@@ -71,6 +71,24 @@ static Vector vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis) {
   return x;
 }
 
+// 2 ** (the decay of a step).
+static bool is_decay(const Steps *s, uint32_t i, Value f) {
+  const Op *op = ir_def(s->t->from, f);
+  return op && op->code == OP_EXP2 && op->args[0] == s->affine[i].decay;
+}
+
+Vector tile_matrix_undecayed(Steps *s, Builder *b, uint32_t i, Side *side,
+                             Value v, bool *decayed) {
+  Vector x = {0};
+  *decayed = false;
+  for (Value one; strip(s->t->from, &v, s->affine[i].row, &one);) {
+    if (one && !*decayed && is_decay(s, i, one)) *decayed = true;
+    else if (one) x.f = times(b, x.f, factor(s, b, side, one));
+  }
+  x.v = tile_step_spread(b, tile_step_along(s, b, side, v), side);
+  return x;
+}
+
 Value tile_matrix_base(const Steps *s, Value v, uint32_t axis) {
   Value one;
   while (strip(s->t->from, &v, axis, &one)) continue;
@@ -78,12 +96,30 @@ Value tile_matrix_base(const Steps *s, Value v, uint32_t axis) {
 }
 
 // ---------------------------------------------------------------- decays
+// Sums are those of the other walk then, so that its inverse is the same.
+static bool counts_from_memory(const Steps *s, uint32_t i) {
+  return s->turned && s->narrow && !s->decay[i].fixed && tile_erase_fits(s, i);
+}
+
+static Course course_in_memory(Steps *s, Builder *b, uint32_t i, Side *side,
+                               Value own) {
+  Course c = {0};
+  Value all = s->decay[i].total;
+  c.above = tile_step_scan(b, own, side->axis, DIR_PREFIX, false);
+  c.below = ir_2(b, OP_SUB, c.above, own);
+  c.before = ir_2(b, OP_SUB, all, c.above);
+  c.upto = ir_2(b, OP_SUB, all, c.below);
+  c.rest = c.below;
+  return c;
+}
+
 static Course course(Steps *s, Builder *b, uint32_t i, Side *side) {
   uint32_t at = side == &s->cols ? 1 : side == &s->front_writes ? 2 : 0;
   Run *known = &s->decay[i].run[at], r = *known;
   if (!r.upto) r = *known = tile_step_run(s, b, i, side);
-  Course c = {r.upto, r.before, r.rest};
+  Course c = {.upto = r.upto, .before = r.before, .rest = r.rest};
   if (s->decay[i].fixed || !s->narrow) return c;
+  if (counts_from_memory(s, i)) return course_in_memory(s, b, i, side, r.own);
   c.before = ir_2(b, OP_SUB, r.upto, r.own);
   c.rest = ir_2(b, OP_SUB, s->decay[i].total, r.upto);
   return c;
@@ -97,8 +133,14 @@ Value tile_matrix_decay(Builder *b, Value g) {
 static Value pair(Steps *s, Builder *b, uint32_t i, const Sight *at) {
   if (!s->narrow || s->decay[i].fixed) return tile_step_pair(s, b, i, at);
   Course cx = course(s, b, i, at->x), cy = course(s, b, i, at->y);
-  Value upto = at->sees == SEES_BEFORE ? cx.before : cx.upto;
-  Value e = ir_2(b, OP_SUB, upto, cy.upto);
+  bool before = at->sees == SEES_BEFORE;
+  Value to = before ? cx.before : cx.upto;
+  Value from = at->decayed ? cy.before : cy.upto;
+  if (cx.above) {
+    from = before ? cx.above : cx.below;
+    to = at->decayed ? cy.above : cy.below;
+  }
+  Value e = ir_2(b, OP_SUB, to, from);
   Value none = ir_const_f(b, DT_F32, -INFINITY);
   e = ir_3(b, OP_SELECT, tile_step_sees(b, at), e, none);
   return ir_1(b, OP_EXP2, e);
@@ -193,8 +235,8 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
     q.v = tile_matrix_read_scaled(s, b, i, &s->rows, q.v, before);
   Value o = from_state(s, b, i, q, state, before);
   for (uint32_t k = 0; k < w->n; k++) {
-    Sight at = {&s->rows, &s->cols, (int)k < from ? SEES_SELF : SEES_EARLIER,
-                0};
+    Sight at = {.x = &s->rows, .y = &s->cols, .sees = SEES_EARLIER};
+    if ((int)k < from) at.sees = SEES_SELF;
     if (before) at.sees = SEES_BEFORE;
     Value p = seen(s, b, i, &at, q.v, w->b[k].v);
     p = times(b, p, times(b, w->b[k].f, w->w[k].f));

@@ -23,41 +23,16 @@
 // states of parts (parts.c) takes what it needs from the same tensors. A
 // chunk that is not whole, or not done at once, is found too, and not used.
 // With decays per row what is little is handed over first, and of f32 products
-// of steps last. Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:
+// of steps last. Recurrences with the same inverse share a phase
+// (hoist_join.c). Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:
 // test/passes/outline_chunks/.
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/pass.h"
 #include "passes/support/outline.h"
+#include "passes/tile/hoist.h"
 
 #include <assert.h>
-
-enum { MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 4 };
-
-// A value that is handed over.
-typedef struct Cut {
-  Value v;
-  Op *def;
-  uint32_t parts;  // of an operand of f32 that is handed over in parts, or 1
-  Value tensor[HW_F32_PARTS],
-      there[HW_F32_PARTS];  // the workspace in both functions
-  int same;                 // number of the cut of the program, or -1
-} Cut;
-
-typedef struct Hoist {
-  Ctx *cx;
-  Module *m;
-  const Target *target;
-  Func *f, *g;
-  Op *loop;
-  int lane;
-  int64_t chunk;
-  uint32_t axis;  // of the steps
-  bool *late;     // by value: depends on the state or on the lane
-  Cut cut[MAX_CUTS];
-  uint32_t ncuts;
-  uint32_t npar, par[MAX_AXES];
-} Hoist;
 
 // ---------------------------------------------------------------- dependence
 static bool uses_late(const Hoist *a, const Op *op) {
@@ -301,9 +276,15 @@ static Type tensor_of(const Hoist *a, const Cut *c, const Type *t) {
   return type_tensor(kept_as(c, t), n, shape);
 }
 
-// Indices of a cut's tile of the chunk that begins at step c0.
+static Value along(Builder *b, const Type *t, uint32_t k,
+                   const uint32_t *axes) {
+  return ir_iota(b, axes ? axes[t->axis[k]] : t->axis[k], t->size[k]);
+}
+
+// Indices of a cut's tile of the chunk that begins at step c0; axes: what they
+// are in b's function, if that has others.
 static uint32_t place(const Hoist *a, Builder *b, const Type *t, Value c0,
-                      Value *at) {
+                      const uint32_t *axes, Value *at) {
   uint32_t n = 0, k = t->n ? long_axis(a, t) : 0;
   int64_t rows = 1;
   for (uint32_t i = 0; i < a->npar; i++) at[n++] = ir_origin(b, a->par[i]);
@@ -313,27 +294,21 @@ static uint32_t place(const Hoist *a, Builder *b, const Type *t, Value c0,
     first = ir_2(b, OP_FLOORDIV, c0, ir_const_i(b, DT_I64, a->chunk));
     first = ir_2(b, OP_MUL, first, ir_const_i(b, DT_I64, rows));
   }
-  if (t->n) first = ir_2(b, OP_ADD, first, ir_iota(b, t->axis[k], t->size[k]));
+  if (t->n) first = ir_2(b, OP_ADD, first, along(b, t, k, axes));
   at[n++] = first;
-  if (t->n > 1) at[n++] = ir_iota(b, t->axis[1 - k], t->size[1 - k]);
+  if (t->n > 1) at[n++] = along(b, t, 1 - k, axes);
   return n;
 }
 
 // ---------------------------------------------------------------- the phase
-typedef struct Copy {
-  Hoist *a;
-  ValueMap map;
-  Value c0;
-} Copy;
-
 // v in the phase: what it is made of is copied too.
-static Value copied(Copy *c, Builder *b, Value v) {
+Value tile_hoist_copied(HoistCopy *c, Builder *b, Value v) {
   const Func *f = c->a->f;
   if (v < c->map.n && c->map.to[v]) return c->map.to[v];
   const Op *op = ir_def(f, v);
   assert(op && "a value of the loop that is not its coordinate");
-  for (uint32_t i = 0; i < op->nargs; i++) copied(c, b, op->args[i]);
-  ir_clone(b, f, op, &c->map, NULL);
+  for (uint32_t i = 0; i < op->nargs; i++) tile_hoist_copied(c, b, op->args[i]);
+  ir_clone(b, f, op, &c->map, c->a->axes);
   return c->map.to[v];
 }
 
@@ -344,14 +319,14 @@ static Value rest_of(Builder *b, Value x, Value part) {
   return ir_3(b, OP_SELECT, ir_2(b, OP_EQ, r, r), r, zero);
 }
 
-static void hand_over(Copy *c, Builder *b, const Cut *cut) {
-  Value x = copied(c, b, cut->v), at[MAX_AXES];
+static void hand_over(HoistCopy *c, Builder *b, const Cut *cut) {
+  Value x = tile_hoist_copied(c, b, cut->v), at[MAX_AXES];
   const Type *t = ir_type(c->a->f, cut->v);
   if (t->dtype == DT_BOOL) {
     Value zero = ir_const_i(b, DT_I32, 0);
     x = ir_3(b, OP_SELECT, x, ir_const_i(b, DT_I32, 1), zero);
   }
-  uint32_t n = place(c->a, b, t, c->c0, at);
+  uint32_t n = place(c->a, b, t, c->c0, c->a->axes, at);
   for (uint32_t i = 0; i < cut->parts; i++) {
     Value part = cut->parts > 1 ? ir_cast(b, DT_BF16, x) : x;
     ir_store(b, cut->there[i], part, at, n);
@@ -359,8 +334,8 @@ static void hand_over(Copy *c, Builder *b, const Cut *cut) {
   }
 }
 
-static Copy copy_of(Hoist *a, Func *g, Value c0) {
-  Copy c = {.a = a, .map = {.arena = a->m->arena}, .c0 = c0};
+HoistCopy tile_hoist_copy(Hoist *a, Func *g, Value c0) {
+  HoistCopy c = {.a = a, .map = {.arena = a->m->arena}, .c0 = c0};
   outline_params(&c.map, a->f, g);
   vmap_put(&c.map, a->loop->regions[0]->params.at[0], c0);
   return c;
@@ -375,7 +350,7 @@ static uint32_t order(const Hoist *a, const Cut *cut) {
                                                                             : 2;
 }
 
-static void copy_cuts(Copy *c, Func *g, uint32_t from, uint32_t to) {
+static void copy_cuts(HoistCopy *c, Func *g, uint32_t from, uint32_t to) {
   Hoist *a = c->a;
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
   for (uint32_t i = 0; i < a->ncuts; i++) {
@@ -385,8 +360,7 @@ static void copy_cuts(Copy *c, Func *g, uint32_t from, uint32_t to) {
   }
 }
 
-static Value phase(Hoist *a) {
-  Func *g = a->g;
+Value tile_hoist_phase(Hoist *a, Func *g) {
   g->axes.at[a->lane].role = AX_VEC;
   g->grid.n = 0;
   for (uint32_t i = 0; i < a->npar; i++)
@@ -406,7 +380,7 @@ static void take(Hoist *a, Cut *cut) {
                .before = cut->def,
                .span = cut->def->span};
   Value at[MAX_AXES];
-  uint32_t n = place(a, &b, t, a->loop->regions[0]->params.at[0], at);
+  uint32_t n = place(a, &b, t, a->loop->regions[0]->params.at[0], NULL, at);
   Value v = 0;
   for (uint32_t i = cut->parts; i-- > 0;) {
     Value x = ir_load(&b, cut->tensor[i], at, n);
@@ -424,7 +398,7 @@ typedef struct Users {
   uint32_t n;
 } Users;
 
-static bool same_attrs(const Op *x, const Op *y) {
+bool tile_hoist_same_attrs(const Op *x, const Op *y) {
   if (x->nattrs != y->nattrs) return false;
   for (uint32_t i = 0; i < x->nattrs; i++) {
     const IrAttr *p = &x->attrs[i], *q = &y->attrs[i];
@@ -454,14 +428,15 @@ static bool is_same(const Hoist *a, Value x, const Hoist *b, Value y) {
   }
   if (p->code != q->code || p->nargs != q->nargs || p->nregions ||
       q->nregions || !type_eq(ir_type(a->f, x), ir_type(b->f, y)) ||
-      !same_attrs(p, q))
+      !tile_hoist_same_attrs(p, q))
     return false;
   for (uint32_t i = 0; i < p->nargs; i++)
     if (!is_same(a, p->args[i], b, q->args[i])) return false;
   return true;
 }
 
-static void merge(Hoist *a, const Hoist *first) {
+static void merge(Hoist *a, Hoist *first) {
+  a->first = first;
   for (uint32_t i = 0; i < a->ncuts; i++)
     for (uint32_t k = 0; k < first->ncuts && a->cut[i].same < 0; k++)
       if (a->cut[i].parts == first->cut[k].parts &&
@@ -469,20 +444,28 @@ static void merge(Hoist *a, const Hoist *first) {
         a->cut[i].same = (int)k;
 }
 
-// Of part n of cut i of user k.
+// The new tensor, which is number `at`, in user h.
+static Value tensor_in(Hoist *h, Type t, uint32_t at) {
+  bool has = h->joined || (h->first && h->first->joined);
+  return has ? h->f->params.at[at].v : ir_param(h->f, "made", PR_SHARED, t);
+}
+
+// Of part n of cut i of user k. Functions behind the first get it too, and with
+// them recurrences that have joined.
 static void workspace_of(Users *u, uint32_t k, uint32_t i, uint32_t n) {
   Cut *c = &u->at[k]->cut[i];
-  Hoist *first = u->at[0];
-  Type t = tensor_of(first, c, ir_type(u->at[k]->f, c->v));
+  Hoist *own = u->at[k], *first = u->at[0];
+  Type t = tensor_of(own, c, ir_type(own->f, c->v));
+  uint32_t at = first->f->params.n;
   c->there[n] = ir_param(first->g, "made", PR_SHARED, t);
+  outline_share(first->f, "made", t, at);
   for (uint32_t j = 0; j < u->n; j++) {
     Hoist *h = u->at[j];
-    Value v = ir_param(h->f, "made", PR_SHARED, t);
+    Value v = tensor_in(h, t, at);
     if (j == k) c->tensor[n] = v;
-    for (uint32_t m = 0; m < h->ncuts && !k; m++)
+    for (uint32_t m = 0; m < h->ncuts && h->first == own; m++)
       if (h->cut[m].same == (int)i) h->cut[m].tensor[n] = v;
   }
-  outline_share(first->f, "made", t, first->f->params.n - 1);
 }
 
 // All functions have all tensors, in one order.
@@ -525,19 +508,65 @@ static bool is_phase_of(const Func *f, const Func *g) {
   return ir_is_phase(f, g->name) && f->params.n == g->params.n;
 }
 
-// The function at number i with those in front of it that are phases of it.
-static bool find_users(Ctx *cx, Module *m, const Target *t, uint32_t i,
+// A phase that comes in front of what it is of and takes from the same tensors.
+// Those of gradients are recurrences of their own.
+static bool is_part(Ctx *cx, Module *m, const Target *t, uint32_t i) {
+  for (uint32_t k = i + 1; k < m->funcs.n; k++) {
+    if (!is_phase_of(m->funcs.at[i], m->funcs.at[k])) continue;
+    const Hoist *a = user(cx, m, t, m->funcs.at[k]);
+    if (a && worth(a)) return true;
+  }
+  return false;
+}
+
+// Phases in front of a's function are users too.
+static void add_phases(Ctx *cx, Module *m, const Target *t, Hoist *a,
                        Users *u) {
-  Hoist *a = user(cx, m, t, m->funcs.at[i]);
-  if (!a || !worth(a)) return false;
-  *u = (Users){.at = {a}, .n = 1};
-  for (uint32_t k = 0; k < i && u->n < MAX_USERS; k++) {
+  for (uint32_t k = 0; m->funcs.at[k] != a->f && u->n < MAX_USERS; k++) {
     Func *f = m->funcs.at[k];
     Hoist *b = is_phase_of(f, a->f) ? user(cx, m, t, f) : NULL;
     if (!b || !same_par(a, b)) continue;
     merge(b, a);
     u->at[u->n++] = b;
   }
+}
+
+// Nothing is left that phases of b would find for themselves.
+static bool all_same(const Users *u, uint32_t from) {
+  for (uint32_t k = from; k < u->n; k++)
+    for (uint32_t i = 0; i < u->at[k]->ncuts; i++)
+      if (u->at[k]->cut[i].same < 0) return false;
+  return true;
+}
+
+// Recurrences behind a's of the same program that have the same inverse.
+static void add_joined(Ctx *cx, Module *m, const Target *t, uint32_t i,
+                       Users *u) {
+  Hoist *a = u->at[0];
+  const Func *last = outline_last(a->f);
+  for (uint32_t k = i + 1; k < m->funcs.n; k++) {
+    Func *f = m->funcs.at[k];
+    if (f == last || !ir_is_phase(f, last->name) || is_part(cx, m, t, k))
+      continue;
+    Hoist *b = user(cx, m, t, f);
+    uint32_t n = u->n;
+    if (!b || n == MAX_USERS || !same_par(a, b) || !tile_hoist_join(a, b))
+      continue;
+    u->at[u->n++] = b;
+    add_phases(cx, m, t, b, u);
+    if (!all_same(u, n + 1)) u->n = n;
+    else ctx_remark(cx, "%s: has the inverse of %s", b->f->name, a->f->name);
+  }
+}
+
+// The function at number i with those in front of it that are phases of it.
+static bool find_users(Ctx *cx, Module *m, const Target *t, uint32_t i,
+                       Users *u) {
+  Hoist *a = user(cx, m, t, m->funcs.at[i]);
+  if (!a || !worth(a)) return false;
+  *u = (Users){.at = {a}, .n = 1};
+  add_phases(cx, m, t, a, u);
+  if (has_inverse(a)) add_joined(cx, m, t, i, u);
   return true;
 }
 
@@ -555,9 +584,13 @@ static bool has_rows(const Hoist *a) {
 // A decay per row is in vectors that take most of a thread's registers: what is
 // little is done with before them.
 static void copy_all(Users *u, Func *g, Value c0) {
-  Copy c[MAX_USERS];
+  HoistCopy c[MAX_USERS];
   uint32_t little = has_rows(u->at[0]) ? 3 : 0;
-  for (uint32_t k = 0; k < u->n; k++) c[k] = copy_of(u->at[k], g, c0);
+  Builder b = {.fn = g, .region = g->body, .span = u->at[0]->f->span};
+  for (uint32_t k = 0; k < u->n; k++) {
+    c[k] = tile_hoist_copy(u->at[k], g, c0);
+    if (u->at[k]->joined) tile_hoist_join_copy(&c[0], &b, &c[k]);
+  }
   for (uint32_t i = 0; i < little; i++)
     for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, i, i);
   for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, little, 3);
@@ -567,7 +600,7 @@ static Func *hoist(Users *u) {
   Hoist *a = u->at[0];
   a->g = outline_func(a->f, "chunks", 0, true);
   workspace(u);
-  copy_all(u, a->g, phase(a));
+  copy_all(u, a->g, tile_hoist_phase(a, a->g));
   for (uint32_t k = 0; k < u->n; k++)
     for (uint32_t i = 0; i < u->at[k]->ncuts; i++)
       take(u->at[k], &u->at[k]->cut[i]);
@@ -576,17 +609,6 @@ static Func *hoist(Users *u) {
              "state are found by a phase before",
              a->f->name, a->ncuts);
   return a->g;
-}
-
-// A phase that comes in front of what it is of and takes from the same tensors.
-// Those of gradients are recurrences of their own.
-static bool is_part(Ctx *cx, Module *m, const Target *t, uint32_t i) {
-  for (uint32_t k = i + 1; k < m->funcs.n; k++) {
-    if (!is_phase_of(m->funcs.at[i], m->funcs.at[k])) continue;
-    const Hoist *a = user(cx, m, t, m->funcs.at[k]);
-    if (a && worth(a)) return true;
-  }
-  return false;
 }
 
 // Where its phase goes: in front of the first that takes from it. What phases
@@ -598,16 +620,25 @@ static uint32_t first_user(const Users *u, Func *const *all, uint32_t n) {
   return n;
 }
 
+static bool uses(const Users *u, const Func *f) {
+  for (uint32_t k = 0; k < u->n; k++)
+    if (u->at[k]->f == f) return true;
+  return false;
+}
+
 bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
   uint32_t n = m->funcs.n;
   Func **old = NEWN(m->arena, Func *, n + 1),
        **made = NEWN(m->arena, Func *, n + 1);
+  bool *has_joined = NEWN(m->arena, bool, n + 1);
   for (uint32_t i = 0; i < n; i++) {
     Users u;
     old[i] = m->funcs.at[i];
-    if (is_part(cx, m, opt->target, i) ||
+    if (has_joined[i] || is_part(cx, m, opt->target, i) ||
         !find_users(cx, m, opt->target, i, &u))
       continue;
+    for (uint32_t k = i + 1; k < n; k++)
+      has_joined[k] |= uses(&u, m->funcs.at[k]);
     made[first_user(&u, old, i)] = hoist(&u);
   }
   for (uint32_t i = 0; i < n; i++)

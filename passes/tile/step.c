@@ -201,8 +201,9 @@ static Value pair_exponent(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
 
 Value tile_step_sees(Builder *b, const Sight *at) {
   const Side *x = at->x, *y = at->y;
-  bool self = at->sees == SEES_SELF;
-  if (!at->from) return ir_2(b, self ? OP_LE : OP_LT, y->step, x->step);
+  OpCode less = at->sees == SEES_SELF ? OP_LE : OP_LT;
+  if (!at->from && x->turned && y->turned) return ir_2(b, less, x->at, y->at);
+  if (!at->from) return ir_2(b, less, y->step, x->step);
   Value same = ir_2(b, OP_EQ, y->step, x->step);
   same = ir_2(b, OP_AND, same, ir_2(b, OP_LT, y->slot, at->from));
   return ir_2(b, OP_OR, same, ir_2(b, OP_LT, y->step, x->step));
@@ -308,7 +309,7 @@ void tile_step_constants(Steps *s, Builder *b, ValueMap *m) {
     d->total = steps_of(b, g, ir_const_i(b, DT_I64, s->chunk));
     // A GPU has no registers for these.
     for (int k = 0; k < 3 && !d->vector && !s->t->gpu; k++) {
-      Sight at = {&s->rows, &s->cols, (Sees)k, 0};
+      Sight at = {.x = &s->rows, .y = &s->cols, .sees = (Sees)k};
       d->pair[k] = tile_step_pair(s, b, i, &at);
     }
   }

@@ -22,6 +22,7 @@ typedef struct Side {
   Value coord;           // steps they belong to, in the sequence
   Value at, step, slot;  // numbers in the chunk: element, its step in the walk,
                          // its write
+  bool turned;           // elements are numbered against the walk
 } Side;
 
 // The decay of one state along a side of the chunk, as log2.
@@ -116,6 +117,8 @@ typedef struct Sight {
   // The version that is read, a constant or a value per element of x: writes of
   // its own step count to there; 0: as `sees` says.
   Value from;
+  bool decayed;  // y's vectors have a factor 2 ** (their own step's decay),
+                 // which is left to the sight
 } Sight;
 
 Value tile_step_spread(Builder *b, Value v, const Side *side);
@@ -176,10 +179,15 @@ void tile_matrix_open(Steps *s, uint32_t i);
 
 typedef struct Course {
   Value upto, before, rest;  // as in Run
+  Value above, below;  // of elements against the walk: the sum of those in
+                       // front of it in memory, with its own and without; or 0
 } Course;
 
 Vector tile_matrix_vector(Steps *s, Builder *b, Side *side, Value v,
                           uint32_t axis);
+// The same but for a factor 2 ** (the decay of its step), if it has that one.
+Vector tile_matrix_undecayed(Steps *s, Builder *b, uint32_t i, Side *side,
+                             Value v, bool *decayed);
 Course tile_matrix_course(Steps *s, Builder *b, uint32_t i, Side *side);
 // What vectors v along x see of vectors w along y, but for v's factor.
 Value tile_matrix_seen(Steps *s, Builder *b, uint32_t i, const Sight *at,

@@ -1,0 +1,180 @@
+// Recurrences of a program whose chunks have the same triangular inverse (part
+// of the pass `outline_chunks`): one phase finds it once for all.
+//
+//   before  func @p.r.chunks(..)   { %t = trinv(%l)  store(%made.0, f(%t)) }
+//           func @p.r1.chunks(..)  { %t = trinv(%l)  store(%made.1, g(%t)) }
+//   after   func @p.r.chunks(..)   { %t = trinv(%l)  store(%made.0, f(%t))
+//                                                    store(%made.1, g(%t)) }
+//
+// The adjoint of a recurrence that erases walks the other way, and erases what
+// the recurrence does: what rows are of one are columns of the other, and the
+// chunk that one comes to first the other comes to last. So both inverses are
+// copied into a function of a's axes, b's with its two axes as a's are, at the
+// same steps, and compared there. Only inputs may be read: b's phase goes in
+// front of what it stood behind.
+#include "passes/support/outline.h"
+#include "passes/tile/hoist.h"
+
+// ---------------------------------------------------------------- the inverse
+typedef struct Search {
+  const Hoist *a;
+  Op *op;      // the last that was found
+  uint32_t n;  // how many there are
+} Search;
+
+static void note_inverse(void *data, Op *op) {
+  Search *s = data;
+  if (op->code != OP_TRINV || s->a->late[op->res[0]]) return;
+  s->op = op;
+  s->n++;
+}
+
+// The only one of the loop, or NULL.
+static Op *inverse_of(const Hoist *a) {
+  Search s = {.a = a};
+  ir_walk(a->loop->regions[0], note_inverse, &s);
+  return s.n == 1 ? s.op : NULL;
+}
+
+// ---------------------------------------------------------------- the steps
+// C * ceil(n / C) of the axis of the steps.
+static bool is_whole_end(const Hoist *a, Value v) {
+  const Op *mul = ir_def(a->f, v), *div, *add, *dim;
+  int64_t n;
+  if (!mul || mul->code != OP_MUL || !ir_const_whole(a->f, mul->args[1], &n) ||
+      n != a->chunk || !(div = ir_def(a->f, mul->args[0])) ||
+      div->code != OP_FLOORDIV || !ir_const_whole(a->f, div->args[1], &n) ||
+      n != a->chunk || !(add = ir_def(a->f, div->args[0])) ||
+      add->code != OP_ADD || !ir_const_whole(a->f, add->args[1], &n) ||
+      n != a->chunk - 1)
+    return false;
+  dim = ir_def(a->f, add->args[0]);
+  return dim && dim->code == OP_DIM &&
+         (Dim)ir_attr_i(dim, AT_DIM, 0) == a->f->axes.at[a->axis].extent;
+}
+
+// end - (c0 + C): where the chunk begins of a walk against the order.
+static void note_position(void *data, Op *op) {
+  Search *s = data;
+  const Hoist *a = s->a;
+  int64_t n;
+  if (s->n || op->code != OP_SUB || !is_whole_end(a, op->args[0])) return;
+  const Op *top = ir_def(a->f, op->args[1]);
+  if (!top || top->code != OP_ADD || !ir_const_whole(a->f, top->args[1], &n) ||
+      n != a->chunk || top->args[0] != a->loop->regions[0]->params.at[0])
+    return;
+  s->op = op;
+  s->n = 1;
+}
+
+// The first step of a chunk as they lie in memory.
+static Value position(const Hoist *a) {
+  Search s = {.a = a};
+  ir_walk(a->loop->regions[0], note_position, &s);
+  return s.n ? s.op->res[0] : a->loop->regions[0]->params.at[0];
+}
+
+static void join_steps(HoistCopy *a, Builder *b, HoistCopy *c) {
+  Value first = c->a->loop->regions[0]->params.at[0];
+  Value at = tile_hoist_copied(a, b, position(a->a)), own = position(c->a);
+  if (own != first && at == a->c0) {
+    Value end = tile_hoist_copied(c, b, ir_def(c->a->f, own)->args[0]);
+    Value size = ir_const_i(b, DT_I64, c->a->chunk);
+    c->c0 = ir_2(b, OP_SUB, end, ir_2(b, OP_ADD, at, size));
+  } else if (own == first) {
+    c->c0 = at;
+  }
+  vmap_put(&c->map, first, c->c0);
+  vmap_put(&c->map, own, at);
+}
+
+// ---------------------------------------------------------------- the axes
+// b's axes in f, a copy of a's function: those of the inverse x are those of y,
+// steps else are new, all others are what they are in both.
+static bool join_axes(const Hoist *a, Hoist *b, const Op *x, const Op *y,
+                      Func *f) {
+  const IrAttr *to = ir_attr(x, AT_AXES), *from = ir_attr(y, AT_AXES);
+  uint32_t *axes = NEWN(a->m->arena, uint32_t, b->f->axes.n);
+  if (!to || !from || to->n != from->n) return false;
+  for (uint32_t i = 0; i < b->f->axes.n; i++) {
+    const Axis *p = &b->f->axes.at[i];
+    const Axis *q = i < a->f->axes.n ? &a->f->axes.at[i] : NULL;
+    bool same =
+        q && p->role != AX_STEP && p->role == q->role && p->extent == q->extent;
+    axes[i] = UINT32_MAX;
+    for (uint32_t k = 0; k < from->n; k++)
+      if (from->list[k] == i) axes[i] = (uint32_t)to->list[k];
+    if (axes[i] != UINT32_MAX) continue;
+    axes[i] = same ? i : ir_axis(f, p->name, p->role, p->extent);
+  }
+  b->axes = axes;
+  return true;
+}
+
+// ---------------------------------------------------------------- comparison
+static bool is_same(const Func *f, Value x, Value y);
+
+static bool same_args(const Func *f, const Op *p, const Op *q) {
+  for (uint32_t i = 0; i < p->nargs; i++)
+    if (!is_same(f, p->args[i], q->args[i])) return false;
+  return true;
+}
+
+// Products are the same either way.
+static bool same_turned(const Func *f, const Op *p, const Op *q) {
+  return p->code == OP_DOT && p->nargs == 2 &&
+         is_same(f, p->args[0], q->args[1]) &&
+         is_same(f, p->args[1], q->args[0]);
+}
+
+static bool is_same(const Func *f, Value x, Value y) {
+  const Op *p = ir_def(f, x), *q = ir_def(f, y);
+  if (x == y) return true;
+  return p && q && p->code == q->code && p->nargs == q->nargs && !p->nregions &&
+         !q->nregions && type_eq(ir_type(f, x), ir_type(f, y)) &&
+         tile_hoist_same_attrs(p, q) &&
+         (same_args(f, p, q) || same_turned(f, p, q));
+}
+
+// ---------------------------------------------------------------- all
+static bool reads_inputs(const Hoist *a, Value v) {
+  const Op *op = ir_def(a->f, v);
+  if (op && op->code == OP_LOAD && !outline_is_input(a->f, op->args[0]))
+    return false;
+  for (uint32_t i = 0; op && i < op->nargs; i++)
+    if (!reads_inputs(a, op->args[i])) return false;
+  return true;
+}
+
+static bool all_of_inputs(const Hoist *a) {
+  for (uint32_t i = 0; i < a->ncuts; i++)
+    if (!reads_inputs(a, a->cut[i].v)) return false;
+  return true;
+}
+
+static bool same_inverse(Hoist *a, Hoist *b, const Op *x, const Op *y) {
+  Func *g = outline_func(a->f, "same", 0, true);
+  if (!join_axes(a, b, x, y, g)) return false;
+  Value c0 = tile_hoist_phase(a, g);
+  Builder in = {.fn = g, .region = g->body, .span = a->f->span};
+  HoistCopy p = tile_hoist_copy(a, g, c0), q = tile_hoist_copy(b, g, c0);
+  join_steps(&p, &in, &q);
+  Value s = tile_hoist_copied(&p, &in, x->res[0]);
+  Value t = tile_hoist_copied(&q, &in, y->res[0]);
+  return is_same(g, s, t);
+}
+
+bool tile_hoist_join(Hoist *a, Hoist *b) {
+  const Op *x = inverse_of(a), *y = inverse_of(b);
+  if (!x || !y || a->chunk != b->chunk || !all_of_inputs(a) ||
+      !all_of_inputs(b) || !same_inverse(a, b, x, y))
+    return false;
+  b->joined = true;
+  return join_axes(a, b, x, y, a->f);
+}
+
+void tile_hoist_join_copy(HoistCopy *a, Builder *b, HoistCopy *c) {
+  join_steps(a, b, c);
+  vmap_put(&c->map, inverse_of(c->a)->res[0],
+           tile_hoist_copied(a, b, inverse_of(a->a)->res[0]));
+}
