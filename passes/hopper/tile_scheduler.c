@@ -12,24 +12,26 @@
 // causal masks: longest tasks first; the first where they have, as in kernels
 // of gradients that have keys for rows), those of a few heads together, so that
 // what these heads stream through fits into the L2 cache (FlashAttention-3's
-// order, arXiv 2407.08608). A head is a coordinate of the grid's entries but
-// the last. Tasks of one size come head by head: less goes through the caches,
-// and the products get the power (H200: 3 to 5 %). If those share nothing
-// either they stay in their order, which costs two quotients less. Where a
-// branch tells what a task without products does, a CTA has neighbours: every
-// n-th task may be one of those that do most (norms of 32 heads of queries and
-// 8 of keys, tiles of 8: 190 us, 83 with what tasks_ahead then does). Where
-// both ends of the keys move with the rows (windows, documents) nearby rows
-// stream little, and all heads take turns: long tasks of the last heads would
-// come last. Where arithmetic says what rows see only as many do as have all of
-// that in the L2 cache (H200, 128 heads of 2048 rows, windows of 1024, D 128:
-// 10 % less time). Tasks whose loops have bounds that vary are claimed one by
-// one: a while loop that ends with claim(), if warp_specialize will have a
-// producer to do so; else one CTA does one task, and only the order changes.
-// The order gives a task's head and row: a producer does not find them again by
-// quotients. Not in recurrences: ptxas then spills. Tasks that a phase in front
-// has planned (task_plan) come in its order, and there are as many as it says.
-// Level frag. Needs: lower_gpu. Tests: test/passes/tile_scheduler/.
+// order, arXiv 2407.08608). Where heads are left over these come first: as the
+// last ones their tasks would be too few for all CTAs. A head is a coordinate
+// of the grid's entries but the last. Tasks of one size come head by head: less
+// goes through the caches, and the products get the power (H200: 3 to 5 %). If
+// those share nothing either they stay in their order, which costs two
+// quotients less. Where a branch tells what a task without products does, a CTA
+// has neighbours: every n-th task may be one of those that do most (norms of 32
+// heads of queries and 8 of keys, tiles of 8: 190 us, 83 with what tasks_ahead
+// then does). Where both ends of the keys move with the rows (windows,
+// documents) nearby rows stream little, and all heads take turns: long tasks of
+// the last heads would come last. Where arithmetic says what rows see only as
+// many do as have all of that in the L2 cache (H200, 128 heads of 2048 rows,
+// windows of 1024, D 128: 10 % less time). Tasks whose loops have bounds that
+// vary are claimed one by one: a while loop that ends with claim(), if
+// warp_specialize will have a producer to do so; else one CTA does one task,
+// and only the order changes. The order gives a task's head and row: a producer
+// does not find them again by quotients. Not in recurrences: ptxas then spills.
+// Tasks that a phase in front has planned (task_plan) come in its order, and
+// there are as many as it says. Level frag. Needs: lower_gpu. Tests:
+// test/passes/tile_scheduler/.
 #include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
@@ -292,40 +294,51 @@ static Order order(Tasks *t, const Region *body) {
   return o;
 }
 
+static Value back(Tasks *t, const Order *o, Value row) {
+  return two(t, OP_SUB, two(t, OP_SUB, o->rows, i32(t, 1)), row);
+}
+
 static Nth made_of(Tasks *t, const Order *o, Value head, Value row) {
-  Value back = two(t, OP_SUB, two(t, OP_SUB, o->rows, i32(t, 1)), row);
-  row = o->up ? ir_3(&t->b, OP_SELECT, o->up, row, back) : back;
+  if (o->up) row = ir_3(&t->b, OP_SELECT, o->up, back(t, o, row), row);
   Value task = two(t, OP_ADD, two(t, OP_MUL, head, o->rows), row);
   return (Nth){task, row, head};
 }
 
-// The u-th task: heads h0 .. h0 + n - 1 take turns, last rows first. A grid of
-// rows alone has nothing to divide.
+// The u-th task: heads h0 .. h0 + n - 1 take turns, last rows first. Parts of
+// the heads are counted from the last task: the one that has fewer heads comes
+// first; as the last one it has too few tasks for all. A grid of rows alone has
+// nothing to divide.
 static Nth nth(Tasks *t, const Order *o, Value u) {
   if (o->any) return (Nth){u, 0, 0};
-  if (t->f->grid.n == 1) return made_of(t, o, i32(t, 0), u);
+  if (t->f->grid.n == 1) {
+    Value row = back(t, o, u);
+    return made_of(t, o, i32(t, 0), row);
+  }
   if (o->together == o->heads) {
     Value row = two(t, OP_FLOORDIV, u, o->heads);
     Value head = two(t, OP_SUB, u, two(t, OP_MUL, row, o->heads));
-    return made_of(t, o, head, row);
+    return made_of(t, o, head, back(t, o, row));
   }
-  Value start = 0, turn = o->together, size = o->group;
+  Value before = 0, turn = o->together, size = o->group, rows = o->rows;
   if (o->early) {
     Value zero = i32(t, 0), cut = two(t, OP_MUL, o->heads, o->early);
     Value late = two(t, OP_LE, cut, u);
     Value rest = two(t, OP_SUB, o->rows, o->early);
     u = two(t, OP_SUB, u, ir_3(&t->b, OP_SELECT, late, cut, zero));
     turn = ir_3(&t->b, OP_SELECT, late, o->heads, turn);
-    size = two(t, OP_MUL, turn, ir_3(&t->b, OP_SELECT, late, rest, o->early));
-    start = ir_3(&t->b, OP_SELECT, late, o->early, zero);
+    rows = ir_3(&t->b, OP_SELECT, late, rest, o->early);
+    size = two(t, OP_MUL, turn, rows);
+    before = ir_3(&t->b, OP_SELECT, late, zero, rest);
   }
+  Value one = i32(t, 1), all = two(t, OP_MUL, o->heads, rows);
+  u = two(t, OP_SUB, two(t, OP_SUB, all, one), u);
   Value g = two(t, OP_FLOORDIV, u, size);
   Value h0 = two(t, OP_MUL, g, turn);
   Value n = two(t, OP_MIN, turn, two(t, OP_SUB, o->heads, h0));
   Value r = two(t, OP_SUB, u, two(t, OP_MUL, g, size));
   Value row = two(t, OP_FLOORDIV, r, n);
   Value head = two(t, OP_ADD, h0, two(t, OP_SUB, r, two(t, OP_MUL, row, n)));
-  if (start) row = two(t, OP_ADD, row, start);
+  if (before) row = two(t, OP_ADD, row, before);
   return made_of(t, o, head, row);
 }
 
