@@ -752,15 +752,31 @@ static uint32_t list_all(Plan *p, Todo *all) {
   return n;
 }
 
-// The first whose reads are all stored, or n.
+// A tile of a chunk's steps, and none of the kernels of the same chunks has its
+// vectors: one may, when others are stored.
+static bool lacks_tiles(const Plan *p, const GradStore *s) {
+  bool some = false;
+  if (grad_at(p->g, s->v)->axes & p->vecs & ~p->g->local) return false;
+  for (uint32_t i = 0; i < p->g->nkernels; i++) {
+    const GradKernel *k = &p->g->kernel[i];
+    if (k->walk || k->alone || k->outer != outer_of(p, s)) continue;
+    if (has_tiles(p, s, k)) return false;
+    some = true;
+  }
+  return some && !s->alone;
+}
+
+// The first whose reads are all stored, or n; last tiles that lack vectors.
 static uint32_t next_of(const Plan *p, const Todo *all, uint32_t n) {
+  uint32_t last = n;
   for (uint32_t i = 0; i < n; i++) {
     bool ready = !all[i].done;
     for (uint32_t k = 0; k < n && ready; k++)
       ready = all[k].done || k == i || !reads(p, &all[i].s, all[k].s.tensor);
-    if (ready) return i;
+    if (ready && !lacks_tiles(p, &all[i].s)) return i;
+    if (ready && last == n) last = i;
   }
-  return n;
+  return last;
 }
 
 // Is the gradient what a recurrence reads at each of its points, or made of it?
