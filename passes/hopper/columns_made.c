@@ -9,11 +9,13 @@
 //
 // What reads %f reads %g. Only in programs that have a maker anyway
 // (rings_made.c), whose groups that compute then wait for no load. Loads that
-// stand together are asked for together: the tiles are behind the last.
+// stand together are asked for together: the tiles are behind the last. Loops
+// within a step, which copy nothing, are the computing groups' alone.
 #include "passes/hopper/columns_made.h"
 
 #include "ir/layout.h"
 #include "passes/hopper/rings.h"
+#include "passes/support/loops.h"
 
 enum { MAX_COLUMNS = 32 };
 
@@ -31,6 +33,11 @@ static bool is_columns(const Func *f, const Op *op) {
          ir_is_input(f, op->args[0]);
 }
 
+static bool in_step(const Op *op) {
+  const Op *around = op->parent->parent;
+  return around && !loop_has_fill(around);
+}
+
 // Loops over tasks carry nothing of their own.
 static bool in_keys(const Op *op) {
   const Op *around = op->parent->parent;
@@ -39,7 +46,7 @@ static bool in_keys(const Op *op) {
 
 static void find(void *data, Op *op) {
   Columns *c = data;
-  if (!is_columns(c->f, op) || c->n == MAX_COLUMNS) return;
+  if (!is_columns(c->f, op) || in_step(op) || c->n == MAX_COLUMNS) return;
   c->streams |= in_keys(op);
   c->load[c->n++] = op;
 }
