@@ -8,7 +8,7 @@
 // made, which is behind the wait for the product that reads those of the step
 // before (pipeline_loop). Of an f32 it is one selection, as early as the
 // condition is there. Conditions that are the same for a whole row or column
-// stay: they mask words. Level frag; sm_90a. Run dce afterwards.
+// stay: they mask words. Level frag; sm_90a. Run cse and dce afterwards.
 // Tests: test/passes/wide_masks/.
 #include "passes/pass.h"
 
