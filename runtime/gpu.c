@@ -701,10 +701,16 @@ static int copy(const Job *j, bool back, attn_error *err) {
              : ATTN_OK;
 }
 
+// What a launch works in: too much for the stacks that some threads have.
+typedef struct Room {
+  Copies copies;
+  Step step[];  // of each phase
+} Room;
+
 // Any phase decides whether the variant can run: all are prepared before the
 // first one is launched.
-static int run_variant(attn_ctx *cx, Job *j, GpuProgram *p, attn_error *err) {
-  Step st[ATTN_MAX_PHASES];
+static int run_phases(attn_ctx *cx, Job *j, GpuProgram *p, Step *st,
+                      attn_error *err) {
   bool behind = false;
   Block params;
   uint32_t n = j->v->rec->nphases;
@@ -725,22 +731,41 @@ static int run_variant(attn_ctx *cx, Job *j, GpuProgram *p, attn_error *err) {
   return rc ? rc : copy(j, true, err);
 }
 
+static int run_plain(attn_ctx *cx, Job *j, GpuProgram *p, Room *room,
+                     attn_error *err) {
+  return run_phases(cx, j, p, room->step, err);
+}
+
 // Over copies of what variant j->v takes no tensors of (copies.c).
-static int run_copied(attn_ctx *cx, Job *j, GpuProgram *p, attn_error *err) {
+static int run_copied(attn_ctx *cx, Job *j, GpuProgram *p, Room *room,
+                      attn_error *err) {
   const GpuCall *own = j->call;
   GpuCall call = *own;
-  Copies c;
+  Copies *c = &room->copies;
   char *at = call.workspace ? call.workspace : RT_NOWHERE;
-  if (!rt_copies_plan(j->v, own->solved, at, &c) || !holds(j->v, &c.solved))
+  if (!rt_copies_plan(j->v, own->solved, at, c) || !holds(j->v, &c->solved))
     return ATTN_E_STRIDE;
-  if (call.workspace) call.workspace = at + c.bytes;
-  call.solved = &c.solved;
+  if (call.workspace) call.workspace = at + c->bytes;
+  call.solved = &c->solved;
   j->call = &call;
-  j->copies = &c;
-  int rc = rt_copies_ready(&c, j->g, j->dev, err);
-  if (!rc) rc = run_variant(cx, j, p, err);
+  j->copies = c;
+  int rc = rt_copies_ready(c, j->g, j->dev, err);
+  if (!rc) rc = run_phases(cx, j, p, room->step, err);
   j->call = own;
   j->copies = NULL;
+  return rc;
+}
+
+typedef int RunVariant(attn_ctx *cx, Job *j, GpuProgram *p, Room *room,
+                       attn_error *err);
+
+static int run_in_room(attn_ctx *cx, Job *j, GpuProgram *p, RunVariant *run,
+                       attn_error *err) {
+  size_t bytes = sizeof(Room) + j->v->rec->nphases * sizeof(Step);
+  Buffer *room = rt_buffer_get(cx, bytes, -1);
+  if (!room) return rt_fail(err, ATTN_E_MEMORY, "no memory for a launch");
+  int rc = run(cx, j, p, room->p, err);
+  rt_buffer_put(cx, room, -1);
   return rc;
 }
 
@@ -757,13 +782,13 @@ static int run_program(attn_ctx *cx, Gpu *g, GpuProgram *p, const GpuCall *c,
   for (uint32_t i = 0; i < p->nvariants && next_please(rc); i++) {
     j.v = &p->variants[i];
     if (!holds(j.v, c->solved)) continue;
-    rc = run_variant(cx, &j, p, err);
+    rc = run_in_room(cx, &j, p, run_plain, err);
     tried = true;
   }
   for (uint32_t i = 0; i < p->nvariants && next_please(rc); i++) {
     attn_error copied;
     j.v = &p->variants[i];
-    int now = run_copied(cx, &j, p, &copied);
+    int now = run_in_room(cx, &j, p, run_copied, &copied);
     if (next_please(now)) continue;
     if (now && err) *err = copied;
     rc = now;

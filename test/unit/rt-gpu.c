@@ -7,6 +7,7 @@
 #include "runtime/rt.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -501,6 +502,32 @@ static void copies(void) {
   mock->fail = NULL;
 }
 
+// ---- where calls come from
+
+static void *call_copied(void *ok) {
+  attn_error e;
+  Args a = arguments(5, 64);
+  a.x.stride[0] = 65;
+  a.head.workspace = data + OUT / 2;
+  a.head.workspace_bytes = 768;
+  *(bool *)ok = attn_args_workspace(&prog, &a) == 768 && !once(&a, &e);
+  return NULL;
+}
+
+// A thread whose stack is as small as some languages' are: it has room for the
+// longest way that a call goes.
+static void small_stack(void) {
+  pthread_attr_t attr;
+  pthread_t t;
+  bool ok = false;
+  pthread_attr_init(&attr);
+  EXPECT(!pthread_attr_setstacksize(&attr, 64 * 1024));
+  EXPECT(!pthread_create(&t, &attr, call_copied, &ok) &&
+         !pthread_join(t, NULL));
+  EXPECT(ok);
+  pthread_attr_destroy(&attr);
+}
+
 static void drivers(const char *old) {
   attn_error e;
   Args a = arguments(5, 64);
@@ -561,6 +588,7 @@ int main(int argc, char **argv) {
   Buf other = {.arena = &cx.session};
   make(&cx, &other, true);
   copies();
+  small_stack();
   make(&cx, &box, false);
   drivers(argv[2]);
   setenv("ATTN_CUDA_DRIVER", argv[1], 1);
