@@ -17,14 +17,17 @@ enum {
   PLACE = 256,    // bytes: copies begin at multiples
   THREADS = 256,  // of a group
   PER_UNIT = 8,   // groups of a multiprocessor
+  LANES = 32,     // of a warp
+  SECTOR = 32,    // bytes
 };
 
 // The kernel's parameter (copies_ptx.h). Strides are bytes, the innermost axis
 // first.
 typedef struct CopyBlock {
-  _Alignas(64) uint64_t n;
+  _Alignas(64) uint64_t n;  // rows
   uint64_t from, to;
-  uint32_t size, rank;
+  uint16_t size, shift;  // of an element; 1 << shift threads have a row
+  uint32_t rank;
   uint32_t extent[ATTN_MAX_RANK];
   int64_t source[ATTN_MAX_RANK], target[ATTN_MAX_RANK];
 } CopyBlock;
@@ -115,27 +118,39 @@ int rt_copies_ready(Copies *c, Gpu *g, GpuDevice *d, attn_error *err) {
   return rc;
 }
 
+// Threads of a row, as a power of two: few, so that each has four elements to
+// be on their way, but what they touch at once is no less than a sector.
+static uint16_t threads_of(uint32_t width, uint32_t size) {
+  uint16_t n = 0;
+  while (1u << n < LANES && 1u << n < width &&
+         (4u << n < width || size << n < SECTOR))
+    n++;
+  return n;
+}
+
 static CopyBlock block_of(const attn_gpu_map *r, const attn_tensor *from,
                           const attn_tensor *to) {
   int64_t size = (int64_t)attn_dtype_size(from->dtype);
   CopyBlock b = {.n = 1,
                  .from = (uintptr_t)from->data,
                  .to = (uintptr_t)to->data,
-                 .size = (uint32_t)size,
+                 .size = (uint16_t)size,
                  .rank = r->rank};
   for (uint32_t i = 0; i < r->rank; i++) {
     uint32_t k = r->axis[i];
     b.extent[i] = (uint32_t)from->shape[k];
-    b.n *= b.extent[i];
+    if (i) b.n *= b.extent[i];
     b.source[i] = from->stride[k] * size;
     b.target[i] = to->stride[k] * size;
   }
+  b.shift = threads_of(b.extent[0], b.size);
   return b;
 }
 
 static int copy(Gpu *g, GpuDevice *d, CopyBlock *b, void *stream,
                 attn_error *err) {
-  uint64_t groups = (b->n + THREADS - 1) / THREADS;
+  uint64_t rows = THREADS >> b->shift;  // of a group at once
+  uint64_t groups = (b->n + rows - 1) / rows;
   uint64_t most = (uint64_t)d->units * PER_UNIT;
   GpuLaunch l = {.func = d->copy,
                  .groups = (uint32_t)(groups < most ? groups : most),

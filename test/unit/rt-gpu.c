@@ -481,8 +481,9 @@ static void copies(void) {
   const MockMap *m = &mock->map[map % 16];
   EXPECT(m->data == data + OUT / 2 && m->stride[0] == 128 &&
          m->extent[0] == 60);
-  is_copy(300, data + OUT / 2 + 768, data + OUT);
-  EXPECT((uint32_t)word(3) == 2 && word(3) >> 32 == 2);
+  is_copy(5, data + OUT / 2 + 768, data + OUT);
+  EXPECT((uint16_t)word(3) == 2 && word(3) >> 32 == 2);
+  EXPECT((uint16_t)(word(3) >> 16) == 4);  // 16 threads have a row of 60
   EXPECT(word(8) == 2 && word(9) == 128 && word(16) == 2 && word(17) == 120);
   mock->kept_bytes = 0;
   // What has maps is not copied; no rows, no copies.
