@@ -129,6 +129,12 @@ def split(text):
     return [p.strip() for p in parts]
 
 
+def exchanged(text, name, items, by):
+    """Reads name[items] become `by`."""
+    old = re.escape(f"{name}[{', '.join(items)}]")
+    return re.sub(rf"\b{old}", lambda m: by, text)
+
+
 def free_of_position(c):
     """Whether keys are told apart by what is read at them only."""
     scans = re.search(r"\b(cum|suffix_|prefix_)\w+\(", c.text)
@@ -138,8 +144,8 @@ def free_of_position(c):
     body = re.sub(rf"index {k} in \w+;|\b{k}:", "", body)
     for n in c.data:
         for items in c.reads(n):
-            body = body.replace(f"{n}[{', '.join(items)}]",
-                                ", ".join(i for i in items if i != k))
+            body = exchanged(body, n, items,
+                             ", ".join(i for i in items if i != k))
     return not re.search(rf"\b{k}\b", body)
 
 
@@ -188,7 +194,7 @@ def reordered(c):
             continue
         for items in reads:
             new = ", ".join([items[1], items[0], *items[2:]])
-            d.text = d.text.replace(f"{n}[{', '.join(items)}]", f"{n}[{new}]")
+            d.text = exchanged(d.text, n, items, f"{n}[{new}]")
         d.text = re.sub(rf"\b({n}: \w+\[)(\w+), (\w+)", r"\1\3, \2", d.text)
         d.data[n] = np.ascontiguousarray(c.data[n].swapaxes(0, 1))
         any_ = True
