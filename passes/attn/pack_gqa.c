@@ -20,7 +20,8 @@
 //   before  %s = reduce(%x) {kind = sum, over = [k]} : f32{h,d}
 //   after   %s = dot(%one, %x) {over = [k]} : f32{h,d,row}  %one: 1.0 {row,k}
 //
-// so that a step has many keys, and keys are split among tasks.
+// so that a step has many keys, and keys are split among tasks. Not where keys
+// are few: steps or heads are rows then (passes/tile/outer.c).
 //
 // Level attn, behind inline and canon: no regions but the body's. Tests:
 // test/passes/pack_gqa.
@@ -340,12 +341,13 @@ bool pass_pack_gqa(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Rows r = {.f = m->funcs.at[i]};
     Dim size;
-    if (gpu && add_row(&r)) {
+    bool rows = gpu && !lane_few_keys(r.f);
+    if (rows && add_row(&r)) {
       ctx_remark(cx, "%s: no axis makes products of matrices: a row is added",
                  r.f->name);
       continue;
     }
-    if (gpu && multiply_ones(&r)) {
+    if (rows && multiply_ones(&r)) {
       ctx_remark(cx, "%s: rows are summed by products with ones", r.f->name);
       continue;
     }

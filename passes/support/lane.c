@@ -143,18 +143,31 @@ bool lane_multiplies(const Func *f) {
   return any;
 }
 
+// At most those of a group of warps, whatever the shape.
+static bool is_few(const DimTab *d, Dim extent) {
+  const DimExpr *e = &d->exprs.at[extent];
+  int64_t n;
+  if (dim_is_const(d, extent, &n)) return n <= HW_GROUP_ROWS;
+  // A group's heads (support/groups.c).
+  return e->op == DIM_MAX && (d->exprs.at[e->a].op == DIM_FLOORDIV ||
+                              d->exprs.at[e->b].op == DIM_FLOORDIV);
+}
+
 bool lane_few(const Func *f, int lane) {
   bool keys = false;
   for (uint32_t a = 0; a < f->axes.n; a++) keys |= f->axes.at[a].role == AX_KEY;
   if (lane < 0 || !keys || lane_walks(f->body)) return false;
-  const DimTab *d = &f->mod->dims;
-  Dim rows = f->axes.at[lane].extent;
-  const DimExpr *e = &d->exprs.at[rows];
-  int64_t n;
-  if (dim_is_const(d, rows, &n)) return n <= HW_GROUP_ROWS;
-  // A group's heads (support/groups.c).
-  return e->op == DIM_MAX && (d->exprs.at[e->a].op == DIM_FLOORDIV ||
-                              d->exprs.at[e->b].op == DIM_FLOORDIV);
+  return is_few(&f->mod->dims, f->axes.at[lane].extent);
+}
+
+bool lane_few_keys(const Func *f) {
+  bool keys = false;
+  for (uint32_t a = 0; a < f->axes.n; a++) {
+    if (f->axes.at[a].role != AX_KEY) continue;
+    if (!is_few(&f->mod->dims, f->axes.at[a].extent)) return false;
+    keys = true;
+  }
+  return keys;
 }
 
 // ---------------------------------------------------------------- columns

@@ -18,6 +18,9 @@ bool lane_multiplies(const Func *f);
 // Tasks have few rows along that lane whatever the shape: those of one group of
 // warps, or the heads that share keys.
 bool lane_few(const Func *f, int lane);
+// Keys are few whatever the shape: a task that has one row of them has little
+// to do.
+bool lane_few_keys(const Func *f);
 // Columns of states along that axis may be in several tasks; stores: those that
 // all tasks would do forbid it.
 bool lane_divides(const Func *f, uint32_t axis, bool stores);

@@ -1,4 +1,4 @@
-// Tiles of programs without products of matrices or keys.
+// Tiles of programs without products of matrices, or keys that have a tile.
 #include "passes/support/cost.h"
 #include "passes/tile/tile.h"
 
@@ -10,10 +10,37 @@ typedef struct Rows {
   int64_t elements;  // of a row
 } Rows;
 
+// The type at one step or key of those that are walked.
+static Type at_step(const Func *f, const Type *t) {
+  Type r = *t;
+  for (uint32_t a = 0; a < f->axes.n; a++)
+    if (f->axes.at[a].role == AX_STEP) r = type_without(r, a);
+  return r;
+}
+
+// There, no product of matrices: elements alone, or summed row by row
+// (lane_is_inner).
+static bool is_inner(const Func *f, const Op *dot) {
+  const IrAttr *over = ir_attr(dot, AT_OVER);
+  Type x = at_step(f, ir_type(f, dot->args[0]));
+  Type y = at_step(f, ir_type(f, dot->args[1]));
+  bool same = x.n == y.n, sums = false;
+  for (uint32_t i = 0; i < x.n; i++) same &= type_has_axis(&y, x.axis[i]);
+  for (uint32_t i = 0; i < over->n; i++)
+    sums |= f->axes.at[over->list[i]].role != AX_STEP;
+  return same || !sums;
+}
+
+// A pass over keys that have a tile.
+static bool has_keys(const Func *f, const Op *op) {
+  return op->code == OP_KREDUCE &&
+         f->axes.at[ir_attr_i(op, AT_AXIS, 0)].role == AX_KEY;
+}
+
 static void note_work(void *data, Op *op) {
   Rows *r = data;
-  bool inner = op->code == OP_DOT && lane_is_inner(r->f, op);
-  r->map &= inner || (op->code != OP_DOT && op->code != OP_KREDUCE);
+  bool inner = op->code == OP_DOT && is_inner(r->f, op);
+  r->map &= inner || (op->code != OP_DOT && !has_keys(r->f, op));
   if (!inner && op->code != OP_STORE) return;
   int64_t n = lane_elements(r->f, ir_type(r->f, op->args[!inner]));
   if (n > r->elements) r->elements = n;

@@ -7,7 +7,14 @@
 // accumulators are the inner one's where it only adds them up (loop.c). But an
 // axis that makes products of matrices, as keys of a softmax whose scores are
 // sums, or along which sums run, has its tile; pass `slice` sees to the rest.
+//
+//   g[b, h // r, t, d] = sum(j: x[b, h * r + j, t, d])
+//
+// On GPUs so does a pass over few keys, a group's heads, where nothing is a
+// product of matrices: a tile of them would be empty but for a few, and what
+// has keys and vectors too wide.
 // Tests: test/passes/tile/outer.tir, test/wave/grouped-gradients.test.
+#include "passes/support/lane.h"
 #include "passes/tile/tile.h"
 
 typedef struct Outer {
@@ -41,10 +48,20 @@ static void note(void *data, Op *op) {
     o->tiled |= (uint64_t)1 << over->list[i];
 }
 
-uint64_t tile_outer(Func *f) {
+// Keys that GPUs have no tile for: few, and none of a product of matrices.
+static uint64_t few_keys(const Func *f, const Target *tg) {
+  uint64_t few = 0;
+  if (tg->kind != TARGET_GPU || !lane_few_keys(f) || lane_multiplies(f))
+    return 0;
+  for (uint32_t a = 0; a < f->axes.n; a++)
+    if (f->axes.at[a].role == AX_KEY) few |= (uint64_t)1 << a;
+  return few;
+}
+
+uint64_t tile_outer(Func *f, const Target *tg) {
   Outer o = {.f = f};
   ir_walk(f->body, note, &o);
-  uint64_t outer = o.holds & ~o.tiled;
+  uint64_t outer = (o.holds | few_keys(f, tg)) & ~o.tiled;
   for (uint32_t a = 0; a < f->axes.n; a++)
     if (outer >> a & 1) f->axes.at[a].role = AX_STEP;
   return outer;

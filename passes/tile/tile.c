@@ -396,7 +396,7 @@ static bool splits(const PassOpt *opt) {
 static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
                      AllTiled *out) {
   bool gpu = opt->target->kind == TARGET_GPU;
-  uint64_t outer = tile_outer(f);
+  uint64_t outer = tile_outer(f, opt->target);
   PassOpt rows = *opt;
   rows.few |= gpu && lane_few(f, lane_axis(f));
   opt = &rows;

@@ -98,7 +98,7 @@ void tile_work_share(Arena *a, Tiled *all, uint32_t n);
 
 // Makes key axes that need no tile axes of steps, for this pass; which
 // (outer.c).
-uint64_t tile_outer(Func *f);
+uint64_t tile_outer(Func *f, const Target *tg);
 // Chooses the lane axis and the tile sizes of f; remarks why.
 // The plan of a chunk of steps; sums of products in place, masks that tiles
 // need not (tidy.c).
