@@ -17,7 +17,7 @@ enum {
   MAX_TERMS = 12,
   MAX_FACTORS = 10,
   MAX_GRADS = 64,
-  MAX_KERNELS = 32,
+  MAX_KERNELS = 64,
   MAX_GRAD_AXES = 60,
   MAX_ITEMS = 64,  // of a walk
 };

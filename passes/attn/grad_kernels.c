@@ -371,8 +371,8 @@ static Gid sum_of_blocks(Plan *p, const GradStore *s, const GradNode *x,
   Gid part = grad_or_0(g, is_step, grad_moved(g, x->arg[0], steps, at));
   part = grad_sum_all(g, part, grad_bit(in));
   Gid sum = store_part(p, s, part, grad_at(g, part)->axes);
-  uint64_t over = (x->over & ~grad_bit(steps)) | grad_bit(block);
-  return grad_sum(g, sum, over, x->points | grad_bit(block));
+  uint64_t step = grad_bit(steps), to = grad_bit(block);
+  return grad_sum(g, sum, (x->over & ~step) | to, (x->points & ~step) | to);
 }
 
 // The kernel of the part that is a sum over keys and rows; v in two steps. Or v
