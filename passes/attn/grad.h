@@ -203,7 +203,6 @@ typedef struct Grad {
   Gid *node;                // by Value of the program
   uint32_t forward;         // nodes of the program have smaller ids
   Gid domain[64];           // by axis
-  uint64_t turned;          // axes of vectors that count rows (grad_flow.c)
   Map values;               // what kernels store of OP_SCAN, GRAD_MADE
   Vec(GradStore) outs;
   Vec(GradStore) grads;
@@ -323,6 +322,8 @@ void grad_give(Grad *g, Gid x, Gid c, uint64_t points);
 // ---- grad_flow.c
 // What flows to vectors that are loaded at several coordinates is made apart.
 void grad_flow(Grad *g);
+// Of a matrix one axis counts rows, where what kernels read is known.
+void grad_use_rows(Grad *g, GradStore *s);
 
 // ---- grad_maps.c
 // The axes of the store's indices.

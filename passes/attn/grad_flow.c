@@ -12,7 +12,8 @@
 //
 // So is what flows to vectors that a matrix has multiplied: its gradient sums,
 // over all rows, products of two vectors. One index of it then counts rows, for
-// a product of matrices over what are keys.
+// a product of matrices over what are keys: on GPUs of any such sum, also for a
+// matrix of each head or behind the sum over keys.
 //
 //   before  g_W[m, d] = sum over q of X[q, d] * (sum over k of ds * K[k, m])
 //   after   rows: a.made[q, m] = sum over k of ds * K[k, m]
@@ -133,28 +134,78 @@ static Gid outer_in(const Flow *w, Gid x) {
   return found;
 }
 
-// The axis that s, whose indices are axes of vectors alone, has in common with
-// a flow that it multiplies; UINT32_MAX: none.
-static uint32_t matrix_axis(const Flow *w, const GradStore *s, Gid products) {
-  const Grad *g = w->g;
-  uint64_t axes = 0, flow = flow_axis(w, products);
-  for (uint32_t i = 0; i < s->n; i++) {
-    if (grad_at(g, s->index[i])->code != OP_INDEX) return UINT32_MAX;
-    axes |= grad_at(g, s->index[i])->axes;
-  }
-  if ((axes & ~w->vecs) || (flow & (flow - 1))) return UINT32_MAX;
-  for (uint32_t i = 0; i < g->axes.n; i++)
-    if (axes & flow & grad_bit(i)) return i;
-  return UINT32_MAX;
+static bool is_gpu(const Grad *g) {
+  return g->opt->target->kind == TARGET_GPU;
 }
 
-// One axis of the matrix that s stores counts rows.
-static void use_rows(Grad *g, GradStore *s, uint32_t axis) {
+// The axes that the indices of s are, one each; 0: they are others. On a CPU,
+// where a task walks all queries of a head, also if a matrix is a head's.
+static uint64_t plain_axes(const Grad *g, const GradStore *s) {
+  uint64_t axes = 0, vecs = grad_role(g, AX_VEC);
+  for (uint32_t i = 0; i < s->n; i++) {
+    const GradNode *n = grad_at(g, s->index[i]);
+    if (n->code != OP_INDEX || (axes & n->axes)) return 0;
+    axes |= n->axes;
+  }
+  return is_gpu(g) || !(axes & ~vecs) ? axes : 0;
+}
+
+// Has s, whose indices are axes, one in common with a flow that it multiplies?
+static bool is_matrix(const Flow *w, const GradStore *s, Gid products) {
+  uint64_t axes = plain_axes(w->g, s), flow = flow_axis(w, products);
+  return !(flow & (flow - 1)) && (axes & flow);
+}
+
+// ---------------------------------------------------------------- rows
+// A vector that is loaded as it is.
+static bool is_plain(const Grad *g, Gid x) {
+  const GradNode *n = grad_at(g, x);
+  while (n->code == OP_CAST) n = grad_at(g, n->arg[0]);
+  return n->code == OP_LOAD;
+}
+
+// The axis, of these, of a factor of x that is not loaded as it is.
+static uint64_t axes_made(const Grad *g, Gid x, uint64_t axes) {
+  const GradNode *n = grad_at(g, x);
+  if (n->code == OP_MUL)
+    return axes_made(g, n->arg[0], axes) | axes_made(g, n->arg[1], axes);
+  return is_plain(g, x) ? 0 : n->axes & axes;
+}
+
+// The sum over rows or keys that x is, but for what is done to each element.
+static Gid sum_in(const Grad *g, Gid x, uint64_t vecs) {
+  const GradNode *n = grad_at(g, x);
+  if (n->code == OP_REDUCE)
+    return n->attr == RK_SUM && (n->over & ~vecs) ? x : 0;
+  Gid found = 0;
+  for (uint32_t i = 0; i < n->n && !found && n->code != OP_LOAD; i++)
+    found = sum_in(g, n->arg[i], vecs);
+  return found;
+}
+
+// An axis like this one, of rows.
+static uint32_t row_axis(Grad *g, uint32_t axis) {
   const Axis a = g->axes.at[axis].axis;
   const char *name = arena_printf(&g->cx->scratch, "%s_row", a.name);
-  uint32_t row = grad_axis(g, name, AX_PAR, a.extent);
-  Gid to = grad_index(g, row);
-  g->turned |= grad_bit(row);
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (g->axes.at[i].of == UINT32_MAX &&
+        !strcmp(g->axes.at[i].axis.name, name))
+      return i;
+  return grad_axis(g, name, AX_PAR, a.extent);
+}
+
+// Of a matrix that sums products of vectors one axis counts rows, as they do
+// where they are made: a product of matrices, whose rows are tasks.
+void grad_use_rows(Grad *g, GradStore *s) {
+  uint64_t vecs = grad_role(g, AX_VEC), axes = plain_axes(g, s) & vecs;
+  Gid sum = axes & (axes - 1) && !(axes & g->local) ? sum_in(g, s->v, vecs) : 0;
+  if (!sum || (axes & ~grad_at(g, sum)->axes)) return;
+  uint64_t made = axes_made(g, grad_at(g, sum)->arg[0], axes);
+  if (made && made != axes) axes = made;
+  else if (!is_gpu(g)) return;
+  uint32_t axis = 0;
+  while (!(axes >> axis & 1)) axis++;
+  Gid to = grad_index(g, row_axis(g, axis));
   s->v = grad_moved(g, s->v, axis, to);
   for (uint32_t i = 0; i < s->n; i++)
     s->index[i] = grad_moved(g, s->index[i], axis, to);
@@ -172,15 +223,11 @@ void grad_flow(Grad *g) {
     for (uint32_t k = 0; k < g->grads.n; k++)
       if (is_turned(&w, &g->grads.at[i], &g->grads.at[k]))
         find(&w, g->grads.at[i].v, seen);
-  uint32_t *axis = NEWN(g->arena, uint32_t, g->grads.n + 1);
   for (uint32_t i = 0; i < g->grads.n; i++) {
     Gid products = outer_in(&w, g->grads.at[i].v);
-    axis[i] =
-        products ? matrix_axis(&w, &g->grads.at[i], products) : UINT32_MAX;
-    if (axis[i] != UINT32_MAX) find(&w, products, seen);
+    if (products && is_matrix(&w, &g->grads.at[i], products))
+      find(&w, products, seen);
   }
   for (uint32_t i = 0; i < g->grads.n; i++)
     g->grads.at[i].v = of_made(&w, g->grads.at[i].v);
-  for (uint32_t i = 0; i < g->grads.n; i++)
-    if (axis[i] != UINT32_MAX) use_rows(g, &g->grads.at[i], axis[i]);
 }

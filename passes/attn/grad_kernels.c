@@ -380,9 +380,11 @@ static Gid sum_of_blocks(Plan *p, const GradStore *s, const GradNode *x,
 static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   Grad *g = p->g;
   const GradNode n = *grad_at(g, v);
-  uint64_t outer = grad_store_axes(g, s) & ~p->vecs & ~g->turned;
+  uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
-  bool vector = !outer && count(grad_at(g, v)->axes & p->vecs) == 1;
+  uint32_t vecs = count(n.axes & p->vecs), steps = steps_of(g, &n);
+  bool matrix = vecs > 1 && is_gpu(g) && steps == UINT32_MAX;
+  bool vector = !outer && (vecs == 1 || matrix);
   uint64_t to = all      ? part_axes(p, &n, outer)
                 : vector ? rows_apart(p, n.over)
                          : 0;
@@ -390,7 +392,6 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
     if (cond) v = grad_path(g, cond, v, grad_num(g, 0));
     return store_part(p, s, v, grad_at(g, v)->axes);
   }
-  uint32_t steps = steps_of(g, &n);
   if (!to && steps != UINT32_MAX && !cond)
     return sum_of_blocks(p, s, &n, steps);
   if (!to) return v;
@@ -926,6 +927,8 @@ bool grad_plan(Grad *g) {
     else need_above(&p, s->v);
   }
   order_saved(g);
+  for (uint32_t i = 0; i < p.parts.n; i++) grad_use_rows(g, &p.parts.at[i]);
+  for (uint32_t i = 0; i < g->grads.n; i++) grad_use_rows(g, &g->grads.at[i]);
   mark(&p);
   if (!put_all(&p)) return false;
   mark(&p);
