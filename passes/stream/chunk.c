@@ -455,7 +455,7 @@ static bool derive(Chunk *c) {
          chunk_norm_states(c) && want_stores(c) && fits_f32(c);
 }
 
-static void run(Ctx *cx, Func *f, Op *op) {
+static Chunk begin(Ctx *cx, Func *f, Op *op) {
   Chunk c = {.cx = cx,
              .arena = &cx->scratch,
              .f = f,
@@ -466,6 +466,16 @@ static void run(Ctx *cx, Func *f, Op *op) {
   c.b =
       (Builder){.fn = f, .region = op->parent, .before = op, .span = op->span};
   c.fixed = NEWN(c.arena, Value, f->axes.n + 1);
+  return c;
+}
+
+bool chunk_has_form(Ctx *cx, Func *f, Op *op) {
+  Chunk c = begin(cx, f, op);
+  return derive(&c);
+}
+
+static void run(Ctx *cx, Func *f, Op *op) {
+  Chunk c = begin(cx, f, op);
   if (!derive(&c)) {
     remark_kept(&c);
     return;

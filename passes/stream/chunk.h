@@ -90,6 +90,8 @@ typedef struct Chunk {
   const char *reason;
 } Chunk;
 
+// Can f's recurrence op be brought into the normal form?
+bool chunk_has_form(Ctx *cx, Func *f, Op *op);
 // Fails with a reason; false.
 bool chunk_fail(Chunk *c, const Op *at, const char *reason);
 
