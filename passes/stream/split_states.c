@@ -29,11 +29,11 @@ enum { MAX_CUTS = 8, MAX_PHASES = 3 };
 typedef uint64_t States;
 
 typedef struct Split {
+  Arena *arena;
   Func *f;
   const Op *recur;
   States *dep;   // by value: the states that it is made of
   States front;  // those of the phase
-  int64_t *few;  // by value of the phase: elements that others read to have it
   bool *again;   // by value: others make it of what they read
   Value cut[MAX_CUTS];
   uint32_t ncuts;
@@ -121,37 +121,49 @@ static bool add_cut(Split *s, Value v) {
   return true;
 }
 
-// A product of two vectors is read as these.
-static void count(Split *s, const Op *op) {
-  Value v = op->res[0];
-  int64_t all = lane_elements(s->f, ir_type(s->f, v)), sum = 0;
-  for (uint32_t i = 0; i < op->nargs; i++) sum += s->few[op->args[i]];
-  bool again = outline_can_repeat(op) && sum < all;
-  s->few[v] = again ? sum : all;
+static int64_t elements(const Split *s, Value v) {
+  return lane_elements(s->f, ir_type(s->f, v));
 }
 
-static void count_all(Split *s, Arena *a) {
-  s->few = NEWN(a, int64_t, s->f->values.n);
-  s->again = NEWN(a, bool, s->f->values.n);
-  const Region *r = step_of(s);
-  for (uint32_t i = 0; i < r->params.n; i++)
-    if (s->front & bit(i)) {
-      Value v = r->params.at[i];
-      s->few[v] = lane_elements(s->f, ir_type(s->f, v));
-    }
-  for (const Op *op = r->first; op; op = op->next)
-    if (op->nres && is_front(s, s->dep[op->res[0]])) count(s, op);
+static uint32_t vectors(const Split *s, Value v) {
+  const Type *t = ir_type(s->f, v);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < t->n; i++)
+    n += s->f->axes.at[t->axis[i]].role == AX_VEC;
+  return n;
 }
 
-// Others read v, or what they make it of.
-static bool need(Split *s, Value v) {
+// Can others do op again, a function of vectors or a sum of one?
+static bool can_repeat(const Split *s, const Op *op) {
+  if (!op || op->code != OP_REDUCE) return op && outline_can_repeat(op);
+  return vectors(s, op->args[0]) == 1 && vectors(s, op->res[0]) == 0;
+}
+
+// Elements of what v is made of that others cannot do again.
+static int64_t leaves(const Split *s, Value v, bool *seen) {
+  const Op *op = ir_def(s->f, v);
+  if (!is_front(s, s->dep[v]) || seen[v]) return 0;
+  seen[v] = true;
+  if (!can_repeat(s, op)) return elements(s, v);
+  int64_t n = 0;
+  for (uint32_t i = 0; i < op->nargs; i++) n += leaves(s, op->args[i], seen);
+  return n;
+}
+
+// Others read v, or what they make it of: of a matrix its vectors. all: down to
+// its leaves.
+static bool need(Split *s, Value v, bool all) {
   const Op *op = ir_def(s->f, v);
   if (!is_front(s, s->dep[v]) || s->again[v]) return true;
-  if (!op || s->few[v] == lane_elements(s->f, ir_type(s->f, v)))
-    return add_cut(s, v);
+  if (!all && vectors(s, v) < 2) {
+    bool *seen = NEWN(s->arena, bool, s->f->values.n);
+    all = leaves(s, v, seen) <= elements(s, v);
+    if (!all) return add_cut(s, v);
+  }
+  if (!can_repeat(s, op)) return add_cut(s, v);
   s->again[v] = true;
   bool ok = true;
-  for (uint32_t i = 0; i < op->nargs; i++) ok &= need(s, op->args[i]);
+  for (uint32_t i = 0; i < op->nargs; i++) ok &= need(s, op->args[i], all);
   return ok;
 }
 
@@ -163,7 +175,7 @@ static bool find_cuts(Split *s) {
     for (uint32_t i = 0; i < op->nargs; i++) {
       bool other =
           op->code == OP_YIELD ? !(s->front & bit(i)) : all & ~s->front;
-      if (other) ok &= need(s, op->args[i]);
+      if (other) ok &= need(s, op->args[i], false);
     }
   }
   for (const Op *op = s->recur->next; op; op = op->next) {
@@ -334,7 +346,8 @@ static bool take(Ctx *cx, Phases *p) {
   if (!s.recur) return false;
   find_deps(&s, &cx->scratch);
   if (!choose_front(&s)) return false;
-  count_all(&s, &cx->scratch);
+  s.arena = &cx->scratch;
+  s.again = NEWN(s.arena, bool, f->values.n);
   if (!find_cuts(&s) || !name_cuts(&s)) return false;
   Func *g = outline_func(f, "front", p->n, true);
   Func *rest = rebuild_signature(f->mod, f);
