@@ -3,13 +3,14 @@
 //
 //   before  %K, %V = recur(%k0, %v0) {axis = t} ({
 //             ^(%Ks: f32{m,d}, %Vs: f32{m,d}):
-//             %e = softmax of dot(%Q, %Ks1)  store(%O, dot(%e, %Vs1), %t, %d)
-//             yield(%Ks1, %Vs1) })
+//             %s = dot(%Q, %Ks1)  %e = f(%s)
+//             store(%O, dot(%e, %Vs1), %t, %d)  yield(%Ks1, %Vs1) })
 //   after   func @f.front  %K = recur(%k0) {axis = t} ({ ^(%Ks: f32{m,d}):
-//                             store(%e.made, %e, %t, %m)  yield(%Ks1) })
-//           func @f         %V = recur(%v0) {axis = t} ({ ^(%Vs: f32{m,d}):
-//                             %e = load(%e.made, %t, %m)
-//                             store(%O, dot(%e, %Vs1), %t, %d)  yield(%Vs1) })
+//                            %s = dot(%Q, %Ks1)  store(%s.made, %s, %t, %m)
+//                            yield(%Ks1) })
+//           func @f        %V = recur(%v0) {axis = t} ({ ^(%Vs: f32{m,d}):
+//                            %e = f(load(%s.made, %t, %m))
+//                            store(%O, dot(%e, %Vs1), %t, %d)  yield(%Vs1) })
 //
 // Of all states that need no others the phase has the fewest; what the others
 // take of them is handed on for each step, in workspace: of products of vectors

@@ -71,6 +71,33 @@ static bool is_walked(const CgKernelRecord *k, Cause *out) {
   return true;
 }
 
+// ---------------------------------------------------------------- steps
+// Chunks of 16-bit tensors are products of matrices.
+static bool has_narrow(const Func *f) {
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    DType t = ir_type(f, f->params.at[i].v)->dtype;
+    if (t == DT_BF16 || t == DT_F16) return true;
+  }
+  return false;
+}
+
+// Steps one after the other, of which no kernel has chunks.
+static bool is_stepped(const Built *b, Cause *out) {
+  const CgKernelRecord *found = NULL;
+  if (b->recipe.opt.chunk == 1) return false;
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    const CgKernelRecord *k = &b->kernels.at[i];
+    if (ir_has_products(k->func)) return false;
+    if (!found && ir_has_steps(k->func) && has_narrow(k->func)) found = k;
+  }
+  if (!found) return false;
+  *out = (Cause){"its steps go one after the other",
+                 "`attnc explain` says why: sums of decayed states and outer "
+                 "products go in chunks, if registers and memory hold them",
+                 found->func->span};
+  return true;
+}
+
 // ---------------------------------------------------------------- rows
 static bool is_odd(Ctx *cx, const Recipe *r, Cause *out) {
   if (!r->odd) return false;
@@ -130,7 +157,7 @@ static bool find_cause(Ctx *cx, const Built *b, Cause *out) {
     if (is_walked(k, out) || is_spilled(cx, k, out) || is_serial(cx, k, out))
       return true;
   }
-  return is_odd(cx, &b->recipe, out);
+  return is_stepped(b, out) || is_odd(cx, &b->recipe, out);
 }
 
 // What stands in a file that the program imports is nothing that its reader can
