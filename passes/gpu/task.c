@@ -171,6 +171,16 @@ static bool is_planned(const Planned *x, const GridDim *g) {
          (g->axis == planned_axis(x, 0) || g->axis == planned_axis(x, 1));
 }
 
+// There is one tile at most along it, as in bodies for few rows: tasks have no
+// number of it.
+static bool is_single(const Place *p, const GridDim *g) {
+  DimTab *d = &p->m->dims;
+  int64_t lo, hi;
+  dim_bounds(d, dim_ceildiv(d, p->g->axes.at[g->axis].extent, g->tile), &lo,
+             &hi);
+  return hi <= 1 || ((int)g->axis == p->lane && p->most && g->tile >= p->most);
+}
+
 static Value tiles_along(const Place *p, Builder *b, const GridDim *g) {
   Dim e = p->g->axes.at[g->axis].extent;
   return lower_dim(b, dim_ceildiv(&p->m->dims, e, g->tile));
@@ -183,7 +193,7 @@ static void count_planned(Planned *x, Builder *b) {
   x->others = lower_int(b, 1);
   for (uint32_t i = 0; i < p->g->grid.n; i++) {
     const GridDim *g = &p->g->grid.at[i];
-    if (!is_planned(x, g))
+    if (!is_planned(x, g) && !is_single(p, g))
       x->others = ir_2(b, OP_MUL, x->others, tiles_along(p, b, g));
   }
   x->others = ir_2(b, OP_MAX, x->others, lower_int(b, 1));
@@ -261,6 +271,10 @@ void lower_origins(Place *p, Builder *b) {
     const GridDim *g = &p->g->grid.at[i];
     Value x = t;
     if (is_planned(&plan, g)) continue;
+    if (is_single(p, g)) {
+      p->origin[g->axis] = lower_int(b, 0);
+      continue;
+    }
     if (i > 0) {
       bool keys = p->share.on && g->axis == p->share.keys;
       Value n = keys ? lower_share_count(p, b) : tiles_along(p, b, g);

@@ -17,21 +17,21 @@
 // of the grid's entries but the last. Tasks of one size come head by head: less
 // goes through the caches, and the products get the power (H200: 3 to 5 %). If
 // those share nothing either they stay in their order, which costs two
-// quotients less. Where a branch tells what a task without products does, a CTA
-// has neighbours: every n-th task may be one of those that do most (norms of 32
-// heads of queries and 8 of keys, tiles of 8: 190 us, 83 with what tasks_ahead
-// then does). Where both ends of the keys move with the rows (windows,
-// documents) nearby rows stream little, and all heads take turns: long tasks of
-// the last heads would come last. Where arithmetic says what rows see only as
-// many do as have all of that in the L2 cache (H200, 128 heads of 2048 rows,
-// windows of 1024, D 128: 10 % less time). Tasks whose loops have bounds that
-// vary are claimed one by one: a while loop that ends with claim(), if
-// warp_specialize will have a producer to do so; else one CTA does one task,
-// and only the order changes. The order gives a task's head and row: a producer
-// does not find them again by quotients. Not in recurrences: ptxas then spills.
-// Tasks that a phase in front has planned (task_plan) come in its order, and
-// there are as many as it says. Level frag. Needs: lower_gpu. Tests:
-// test/passes/tile_scheduler/.
+// quotients less; so do those of few rows, which are one tile. Where a branch
+// tells what a task without products does, a CTA has neighbours: every n-th
+// task may be one of those that do most (norms of 32 heads of queries and 8 of
+// keys, tiles of 8: 190 us, 83 with what tasks_ahead then does). Where both
+// ends of the keys move with the rows (windows, documents) nearby rows stream
+// little, and all heads take turns: long tasks of the last heads would come
+// last. Where arithmetic says what rows see only as many do as have all of that
+// in the L2 cache (H200, 128 heads of 2048 rows, windows of 1024, D 128: 10 %
+// less time). Tasks whose loops have bounds that vary are claimed one by one: a
+// while loop that ends with claim(), if warp_specialize will have a producer to
+// do so; else one CTA does one task, and only the order changes. The order
+// gives a task's head and row: a producer does not find them again by
+// quotients. Not in recurrences: ptxas then spills. Tasks that a phase in front
+// has planned (task_plan) come in its order, and there are as many as it says.
+// Level frag. Needs: lower_gpu. Tests: test/passes/tile_scheduler/.
 #include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
@@ -52,6 +52,7 @@ typedef struct Tasks {
   const Op *loop;  // over the keys, if narrow
   bool handed;     // tasks are claimed by who hands them to others
   bool claims;     // one by one
+  bool single;     // one tile has all rows
   const Op *plan;  // task_plan, or NULL
   Value most;      // its operand, in front of the loop over tasks
 } Tasks;
@@ -444,7 +445,7 @@ static void persist(Tasks *t, const Op *launch) {
   ir_set_attr(f, made, attr_s(AT_CTAS, "persistent"));
   Order o = {.any = true};
   if (t->plan) take_plan(t);
-  else o = order(t, old);
+  else if (!t->single) o = order(t, old);
   Value u = t->claims ? dynamic_loop(t) : static_loop(t);
   ValueMap map = {.arena = f->mod->arena};
   Nth n = nth(t, &o, u);
@@ -489,7 +490,8 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
                 int64_t lean) {
   Op *launch = f->body->first;
   if (!launch || launch->code != OP_LAUNCH || !f->grid.n) return;
-  Tasks t = {.f = f, .target = target};
+  bool once = ir_attr_i(launch, AT_ONCE, 0);
+  Tasks t = {.f = f, .target = target, .single = once && opt->few};
   t.varies = NEWN(&cx->scratch, bool, f->values.n);
   vary(&t, f->body);
   if (!t.task) return;
@@ -503,7 +505,9 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
   bool produced = t.uneven && hop_rings_plan(&rings, f, target);
   t.handed = produced && !ir_has_steps(f);
   t.claims = produced;
-  if (t.uneven && !produced && !t.plan) reorder(&t);
+  bool alone = t.uneven && !produced && !t.plan;
+  if (alone && t.single) return;
+  if (alone) reorder(&t);
   else persist(&t, launch);
 }
 

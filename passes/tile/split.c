@@ -518,7 +518,7 @@ void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
     t->whole = is_whole(t, b);
   }
   if (t->nparts) tell_parts(t, b, joined);
-  bool branch = t->gpu && t->nparts;
+  bool branch = t->gpu && several && (t->nparts || t->plan.deals);
   Builder in = branch ? tile_if(b, several) : *b;
   for (uint32_t i = 0; i < op->nres; i++) {
     Value args[MAX_AXES + 4] = {t->partial[i], acc[i]};

@@ -168,8 +168,8 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   }
   IrAttr at = {.id = AT_MASKED, .i = 1};
   if (mask) args[n++] = mask;
-  // What tasks of some sequences store nothing of these go around.
-  bool branch = t->gpu && t->whole && t->plan.counted;
+  // What tasks store nothing of these go around.
+  bool branch = t->gpu && t->whole && (t->plan.counted || t->plan.deals);
   Builder in = branch ? tile_if(b, t->whole) : *b;
   ir_op(&in, OP_STORE, args, n, &at, mask != 0, NULL, 0, 0);
   if (branch) ir_yield(&in, NULL, 0);
