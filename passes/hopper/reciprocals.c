@@ -3,15 +3,19 @@
 //   %q = floordiv(%t, dim(n))     ->   %m = dim((2^31 - 1) // n)
 //   %r = mod(%t, dim(n))               %g = %t * %m >> 31
 //                                      %e = %t - %g * n
-//                                      %q = %g + (%e >= n) - (%e < 0)
+//                                      %q = uniform(%g + (%e >= n) - (%e < 0))
+//                                      %r = %t - %q * n
 //   %k = floordiv(dim(a), dim(b)) ->   %k = dim(a // b)
 //
 // A kernel that reads its keys once takes few microseconds. Where its first
 // tile is, is found by some quotients, one behind the other, each of some
 // twenty instructions that nobody has fetched before: half a microsecond and
 // more. The host computes numbers of the shape (codegen/gpu/kernel.c). The
-// product is less than one off for all %t of 32 bits. Level frag; sm_90a. Run
-// cse and dce afterwards. Tests: test/passes/reciprocals/.
+// product is less than one off for all %t of 32 bits. What it gives is made
+// uniform, as quotients are (codegen/gpu/frag.c): ptxas would have addresses in
+// other registers, and what joins MLA's parts took three microseconds more.
+// Level frag; sm_90a. Run cse and dce afterwards. Tests:
+// test/passes/reciprocals/.
 #include "passes/pass.h"
 
 enum { MAX_BITS = 31, MAX_ROW_BITS = 24, MAX_ROWS = 128, MAX_DEPTH = 6 };
@@ -76,8 +80,9 @@ static Value product(const Quotients *q, Builder *b, OpCode code, Value x,
   Value e = ir_2(b, OP_SUB, x, ir_2(b, OP_MUL, g, n));
   Value more = one_if(b, OP_LE, n, e), less = one_if(b, OP_LT, e, zero);
   Value off = ir_2(b, OP_SUB, more, less);
-  if (code == OP_FLOORDIV) return ir_2(b, OP_ADD, g, off);
-  return ir_2(b, OP_SUB, e, ir_2(b, OP_MUL, off, n));
+  Value y = ir_2(b, OP_ADD, g, off);
+  y = ir_op(b, OP_UNIFORM, &y, 1, NULL, 0, ir_type(q->f, x), 1, 0)->res[0];
+  return code == OP_FLOORDIV ? y : ir_2(b, OP_SUB, x, ir_2(b, OP_MUL, y, n));
 }
 
 // The number of 32 bits that v is, or 0.

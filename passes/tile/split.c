@@ -110,15 +110,25 @@ static Dim gpu_parts(DimTab *d, int64_t wave, Dim have) {
   return dim_bin(d, DIM_MAX, parts_for(d, wave, have), tail);
 }
 
-// Where memory tells how many keys a task has, so many waves are wanted of each
-// sequence's, as some end early; of one sequence, which has no others, a wave.
-static Dim told_parts(const Func *f, const Op *pass, const TilePlan *p,
-                      int64_t wave, Dim have) {
+// 0 if there is one sequence, else 1.
+static Dim are_several(const Func *f, int by) {
   DimTab *d = &f->mod->dims;
-  Dim waves = dim_const(d, COST_SPLIT_TOLD_WAVES);
-  int by = tile_plan_axis(f, pass, p);
-  if (by >= 0) waves = dim_bin(d, DIM_MIN, f->axes.at[by].extent, waves);
-  Dim n = dim_bin(d, DIM_MUL, waves, dim_const(d, wave));
+  if (by < 0) return dim_const(d, 1);
+  Dim others = dim_bin(d, DIM_ADD, f->axes.at[by].extent, dim_const(d, -1));
+  others = dim_bin(d, DIM_MAX, others, dim_const(d, 0));
+  return dim_bin(d, DIM_MIN, others, dim_const(d, 1));
+}
+
+// Where memory tells how many keys a task has, so many waves are wanted of each
+// sequence's, as some end early; of one sequence, which has no others, a task
+// for each multiprocessor.
+static Dim told_parts(const Func *f, const Op *pass, const TilePlan *p,
+                      const Target *t, Dim have) {
+  DimTab *d = &f->mod->dims;
+  int64_t all = COST_SPLIT_TOLD_WAVES * p->places;
+  Dim more = dim_const(d, all - t->gpu.sms), sms = dim_const(d, t->gpu.sms);
+  more = dim_bin(d, DIM_MUL, are_several(f, tile_plan_axis(f, pass, p)), more);
+  Dim n = dim_bin(d, DIM_ADD, sms, more);
   return at_least_one(d, dim_bin(d, DIM_FLOORDIV, n, have));
 }
 
@@ -145,17 +155,21 @@ static int64_t wave_of(const Func *f, const Op *pass, const Target *t) {
   return t->gpu.sms * (row_elements(f, pass) <= COST_SPLIT_SUMS ? TWO : 1);
 }
 
-// Does memory tell what keys a task has, and is what a part stores short beside
-// them? Groups with columns of their own store 64 rows of two vectors and more:
-// as much as several steps read.
-static bool is_told(const Func *f, const Op *pass, const TilePlan *p) {
+// Does memory tell what keys a task has?
+static bool is_read(const Func *f, const Op *pass) {
   enum { BOUNDS = 3 };
-  if (p->part >= 0) return false;
   const Region *r = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
-  bool told = false;
+  bool read = false;
   for (uint32_t i = 0; r && r->last && i < r->last->nargs; i++)
-    told |= lane_from_memory(f, r->last->args[i]);
-  return told;
+    read |= lane_from_memory(f, r->last->args[i]);
+  return read;
+}
+
+// It does, and what a part stores is short beside them. Groups with columns of
+// their own store 64 rows of two vectors and more: as much as several steps
+// read.
+static bool is_told(const Func *f, const Op *pass, const TilePlan *p) {
+  return p->part < 0 && is_read(f, pass);
 }
 
 // Keys have no more places than the tables of their pages.
@@ -206,10 +220,11 @@ static bool find_widest(const Func *f, const Op *pass, uint32_t *which) {
 }
 
 // Room for the parts of sequences that are longer than others.
-static void count_parts(DimTab *d, Dim keys, TilePlan *p) {
+static void count_parts(DimTab *d, Dim keys, Dim several, TilePlan *p) {
   Dim more = dim_bin(d, DIM_ADD, keys, dim_const(d, -1));
   more = dim_bin(d, DIM_FLOORDIV, more, dim_const(d, COST_SPLIT_LONG_KEYS));
   more = dim_bin(d, DIM_MIN, more, dim_const(d, COST_SPLIT_MOST));
+  more = dim_bin(d, DIM_MUL, more, several);
   p->counted = true;
   p->even = p->parts;
   p->parts = dim_bin(d, DIM_MAX, p->parts, more);
@@ -224,11 +239,33 @@ static void own_parts(DimTab *d, Dim keys, TilePlan *p) {
   p->parts = at_least_one(d, n);
 }
 
-// As many parts as give the target its tasks.
+// As many parts of the keys as are worth their tasks. Those of several
+// sequences by the longest one that there is room for are more than a batch
+// wants.
+static Dim most_parts(const Func *f, const Target *t, Dim keys, bool few,
+                      int by) {
+  DimTab *d = &f->mod->dims;
+  if (t->kind != TARGET_GPU)
+    return dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, COST_SPLIT_KEYS));
+  if (!few) return dim_ceildiv(d, keys, COST_SPLIT_GPU_KEYS);
+  if (by < 0) return dim_ceildiv(d, keys, COST_SPLIT_EVEN_KEYS);
+  Dim least = dim_const(d, COST_SPLIT_EVEN_KEYS);
+  Dim more = dim_const(d, COST_SPLIT_GPU_KEYS - COST_SPLIT_EVEN_KEYS);
+  more = dim_bin(d, DIM_MUL, are_several(f, by), more);
+  least = dim_bin(d, DIM_ADD, least, more);
+  Dim up = dim_bin(d, DIM_ADD, least, dim_const(d, -1));
+  up = dim_bin(d, DIM_ADD, keys, up);
+  return dim_bin(d, DIM_FLOORDIV, up, least);
+}
+
+// As many parts as give the target its tasks. Few rows whose keys are as many
+// as the shape says have a task for each multiprocessor, which asks for all
+// that memory gives it: a second one only waits beside it, and what joins takes
+// time.
 static void plan_parts(const Func *f, const Op *pass, const Target *tg,
-                       TilePlan *p) {
+                       bool few, TilePlan *p) {
   bool gpu = tg->kind == TARGET_GPU, told = gpu && is_told(f, pass, p);
-  int64_t fewest = gpu ? COST_SPLIT_GPU_KEYS : COST_SPLIT_KEYS;
+  bool even = gpu && few && !is_read(f, pass);
   DimTab *d = &f->mod->dims;
   uint32_t axis = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
   Dim keys = told ? most_keys(f, pass, axis) : f->axes.at[axis].extent;
@@ -240,16 +277,18 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
     if (counts) own_parts(d, keys, p);
     return;
   }
-  if (p->outer >> axis & 1) fewest = 1;  // each has a pass inside
   Dim have = at_least_one(d, tasks(f, p));
   Dim want =
-      told  ? told_parts(f, pass, p, p->places, have)
-      : gpu ? gpu_parts(d, p->places, have)
-            : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
-  Dim most = gpu ? dim_ceildiv(d, keys, fewest)
-                 : dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
+      told   ? told_parts(f, pass, p, tg, have)
+      : even ? parts_for(d, tg->gpu.sms, have)
+      : gpu  ? gpu_parts(d, p->places, have)
+             : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
+  int by = tile_plan_axis(f, pass, p);
+  bool each = p->outer >> axis & 1;  // has a pass inside
+  Dim most =
+      each ? keys : most_parts(f, tg, keys, even || (told && by >= 0), by);
   p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
-  if (told && counts) count_parts(d, keys, p);
+  if (told && counts) count_parts(d, keys, are_several(f, by), p);
 }
 
 // A phase in front plans where there would be tasks without keys. Those of
@@ -303,7 +342,7 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   }
   DimTab *d = &f->mod->dims;
   if (opt->split_k > 1) p->parts = dim_const(d, opt->split_k);
-  else plan_parts(f, in.pass, tg, p);
+  else plan_parts(f, in.pass, tg, opt->few, p);
   int64_t lo, hi;
   dim_bounds(d, p->parts, &lo, &hi);
   if (hi == 1) return;  // few keys
@@ -432,7 +471,7 @@ Value tile_split_own(Builder *b, Value n) {
 // where that is not what a plan is for.
 static Value even_parts(const Tiler *t, Builder *b, Value n) {
   Value one = ir_const_i(b, DT_I64, 1);
-  Value most = ceil_by(b, n, COST_SPLIT_GPU_KEYS);
+  Value most = ceil_by(b, n, COST_SPLIT_EVEN_KEYS);
   Value k = ir_2(b, OP_MIN, ir_dim(b, t->plan.even), most);
   if (t->plan.by >= 0) return k;
   Value least = ceil_by(b, n, COST_SPLIT_LONG_KEYS);

@@ -5,11 +5,12 @@
     python3 DIR/decode.py [--filter TEXT] [--out FILE] [--passes N] [--ms N]
                           [--cpu]
 
---prep compiles std's gqa_decode (a cache with lengths), paged_decode (pages of
-16 in random order) and mla_decode (pages of 64) into DIR; the rest runs there,
-on a machine with an NVIDIA GPU and PyTorch. Peers read caches without lengths
-or pages, through scaled_dot_product_attention; batches of sequences of several
-lengths have none. Some heads are compared with f64; outputs are filled with NaN
+--prep compiles std's gqa_decode (a cache with lengths), full_decode (without:
+all sequences have all keys), paged_decode (pages of 16 in random order) and
+mla_decode (pages of 64) into DIR; the rest runs there, on a machine with an
+NVIDIA GPU and PyTorch. Peers read caches without lengths or pages, as
+full_decode does, through scaled_dot_product_attention; batches of sequences of
+several lengths have none. Some heads are compared with f64; outputs are filled with NaN
 first and two launches must be equal bit by bit. The order of the contenders
 rotates. GB/s count keys and values once.
 --cpu tries the script on a few short caches without a GPU."""
@@ -37,8 +38,10 @@ MLA = [(64, 8192, 128), (8, 8192, 128), (1, 32768, 128), (64, 8192, 16)]
 SHORT = [(3, 300, 2, 4, 2), (1, 70, 1, 2, 2)]   # --cpu
 SHORT_RAGGED = [(3, 20, 300, 4, 2)]
 LIBRARIES = {"gqa": ("decode.attn", "gqa_decode", ["D=128"]),
+             "full": ("decode.attn", "full_decode", ["D=128"]),
              "paged": ("paged.attn", "paged_decode", ["D=128"]),
              "mla": ("mla.attn", "mla_decode", [])}
+OURS = ("ours", "full", "pages")
 PAGE = {"paged": 16, "mla": 64}
 
 
@@ -121,6 +124,7 @@ def gqa_case(torch, dev, c):
                          **{"len": n}),
             "pages": ours("paged", torch.empty_like(q), Q=q, K=K, V=V, pt=pt,
                           **{"len": n})}
+    todo["full"] = ours("full", torch.empty_like(q), Q=q, K=k, V=v, LSE=lse)
     if dev != "cpu":
         todo.update(peers(torch, q, k, v))
     ref = []
@@ -219,7 +223,7 @@ def line(name, info, moved, flop):
     peers = [info[w]["us"] for w in ("cudnn", "flash") if "us" in info.get(w, {})]
     if peers:
         parts += [f"{w}/best {min(peers) / info[w]['us']:.2f}"
-                  for w in ("ours", "pages") if "us" in info.get(w, {})]
+                  for w in OURS if "us" in info.get(w, {})]
     return " | ".join(parts)
 
 
@@ -228,7 +232,7 @@ def is_wrong(info):
              if "error" in info.get(w, {})]
     most = min([1e-2] + [2 * e for e in peers])
     return any(not i.get("repeats", True) or i.get("error", math.inf) > most
-               for w, i in info.items() if w in ("ours", "pages"))
+               for w, i in info.items() if w in OURS)
 
 
 def main():
