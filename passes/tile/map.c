@@ -8,6 +8,7 @@ typedef struct Rows {
   const Func *f;
   bool map;
   int64_t elements;  // of a row
+  int64_t least;     // rows of whole blocks, where they lie so (`quads`)
 } Rows;
 
 // The type at one step or key of those that are walked.
@@ -40,6 +41,8 @@ static bool has_keys(const Func *f, const Op *op) {
 static void note_work(void *data, Op *op) {
   Rows *r = data;
   bool inner = op->code == OP_DOT && is_inner(r->f, op);
+  bool memory = op->code == OP_STORE || op->code == OP_LOAD;
+  if (memory && ir_type(r->f, op->args[0])->quads) r->least = HW_BLOCK;
   r->map &= inner || (op->code != OP_DOT && !has_keys(r->f, op));
   if (!inner && op->code != OP_STORE) return;
   int64_t n = lane_elements(r->f, ir_type(r->f, op->args[!inner]));
@@ -47,9 +50,9 @@ static void note_work(void *data, Op *op) {
 }
 
 int64_t tile_map_rows(const Func *f) {
-  int64_t rows = COST_MAP_LEAST_ROWS;
-  Rows r = {.f = f, .map = true, .elements = 1};
+  Rows r = {.f = f, .map = true, .elements = 1, .least = COST_MAP_LEAST_ROWS};
   ir_walk(f->body, note_work, &r);
+  int64_t rows = r.least;
   while (rows < COST_MAP_MOST_ROWS &&
          2 * rows * r.elements <= COST_MAP_ELEMENTS)
     rows *= 2;
