@@ -99,16 +99,6 @@ static Frag index_of(Gpu *n, const Op *op, Value v) {
                                 : *gpu_frag(n, v);
 }
 
-static void parts(Gpu *n, Access *a, uint32_t axis) {
-  Value v = a->op->args[a->lo + axis];
-  bool frag = ir_type(n->f, v)->kind == TK_FRAG;
-  Frag f = {.n = 1, .w = &n->g->val[v]};
-  if (frag) f = index_of(n, a->op, v);
-  a->part[axis] = NEWN(&n->g->cx->scratch, Part, f.n);
-  for (uint32_t i = 0; i < f.n; i++)
-    a->part[axis][i] = part_of(n, a, axis, f.w[i]);
-}
-
 // What is written back at the end of a task was read at its start. Addresses
 // that both have in common would lie in registers all the time between.
 static V apart(Gpu *n, const Op *op, V stride) {
@@ -166,6 +156,48 @@ static bool is_multiple(const Gpu *n, Value v, int64_t k) {
   if (!all && op->code != OP_MUL) return false;
   bool a = is_multiple(n, op->args[0], k), b = is_multiple(n, op->args[1], k);
   return all ? a && b : a || b;
+}
+
+// Whole blocks of columns of `quads` from a scalar on: where it is, or 0.
+static Value first_column(const Gpu *n, const Access *a, uint32_t axis) {
+  const Type *t = ir_type(n->f, a->tensor);
+  const Op *op = ir_def(n->f, a->op->args[a->lo + axis]);
+  int64_t size;
+  if (!t->quads || a->rows || axis + 1 != t->n || !op || op->code != OP_ADD)
+    return 0;
+  const Op *coord = ir_def(n->f, op->args[0]);
+  const Op *from = ir_def(n->f, op->args[1]);
+  uint32_t cols = ir_type(n->f, op->args[0])->ext[0];
+  bool whole = coord && coord->code == OP_COORD && from &&
+               from->code == OP_SPLAT &&
+               dim_is_const(&n->f->mod->dims, t->size[axis], &size) &&
+               cols % HW_BLOCK == 0 && size % cols == 0 &&
+               is_multiple(n, from->args[0], cols);
+  return whole ? from->args[0] : 0;
+}
+
+// What a scalar adds to the addresses of columns, and whether these are there,
+// is the same for all.
+static void add_first(Gpu *n, const Access *a, uint32_t axis, Value from,
+                      Part *p, uint32_t count) {
+  Cg *g = n->g;
+  const Type *t = ir_type(n->f, a->tensor);
+  V x = g->val[from], in = e_icmp(g, LLVMIntULT, x, a->shape[axis]);
+  V off = quad_offset(n, a, false, x);
+  off = gpu_mul(n, off, (int64_t)dtype_size(t->dtype));
+  for (uint32_t i = 0; i < count; i++)
+    p[i] = (Part){.off = gpu_add(n, p[i].off, off), .ok = in};
+}
+
+static void parts(Gpu *n, Access *a, uint32_t axis) {
+  Value v = a->op->args[a->lo + axis], from = first_column(n, a, axis);
+  bool frag = ir_type(n->f, v)->kind == TK_FRAG;
+  Frag f = {.n = 1, .w = &n->g->val[v]};
+  if (frag) f = index_of(n, a->op, from ? ir_def(n->f, v)->args[0] : v);
+  a->part[axis] = NEWN(&n->g->cx->scratch, Part, f.n);
+  for (uint32_t i = 0; i < f.n; i++)
+    a->part[axis][i] = part_of(n, a, axis, f.w[i]);
+  if (from) add_first(n, a, axis, from, a->part[axis], f.n);
 }
 
 // One number for all of whole blocks of `quads`: in which order is all the
