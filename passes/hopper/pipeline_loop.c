@@ -24,7 +24,7 @@
 #include "passes/support/cost.h"
 #include "passes/support/full_tiles.h"
 #include "ir/layout.h"
-#include "passes/hopper/rings.h"
+#include "passes/hopper/beside.h"
 #include "passes/hopper/scaled.h"
 
 enum { MAX_PRODUCTS = 8 };
@@ -368,17 +368,9 @@ static void issue_behind(Copy *c, const Value *p, const Value *acc, Value *v) {
 }
 
 // ---------------------------------------------------------------- beside
-// The type of a tile of what all groups put.
-static Type gathered_type(const Stage *s, const Beside *x) {
-  Type t = *ir_type(s->f, x->put->res[0]);
-  if (s->shares) t.ext[0] *= s->rings->groups;
-  return t;
-}
-
 static Value gathered(Copy *c, const Beside *x, Value words, int64_t visit) {
-  IrAttr at = attr_i(AT_VISIT, visit);
-  Type t = gathered_type(c->s, x);
-  return ir_op(c->b, OP_GTILE, &words, 1, &at, 1, &t, 1, 0)->res[0];
+  Type all = hop_beside_put(c->s->rings, x->mma);
+  return hop_beside_gathered(c->b, all, words, visit);
 }
 
 // What products beside multiply: put before anything reads these registers.
@@ -387,7 +379,7 @@ static void put_words(Copy *c, const Value *p) {
   for (uint32_t i = 0; i < s->nbeside; i++) {
     const Beside *x = &s->beside[i];
     Value v = p[x->words];
-    Type t = gathered_type(s, x);
+    Type t = *ir_type(s->f, x->put->res[0]);
     if (s->shares) gathered(c, x, v, 1);
     else v = ir_op(c->b, OP_SPUT, &v, 1, NULL, 0, &t, 1, 0)->res[0];
     vmap_put(&c->map, x->put->res[0], v);
@@ -778,53 +770,6 @@ static void take_results(const Stage *s, const Value *v) {
 }
 
 // ---------------------------------------------------------------- sharing
-// v of group 0.
-static Value of_first(const Stage *s, Builder *b, Value v) {
-  const Op *op = ir_def(s->f, v);
-  if (!s->rings->grouped[v]) return v;
-  if (op->code == OP_GROUP) return ir_const_i(b, DT_I32, 0);
-  Value args[4];
-  for (uint32_t i = 0; i < op->nargs; i++)
-    args[i] = of_first(s, b, op->args[i]);
-  return ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs,
-               ir_type(s->f, v), 1, 0)
-      ->res[0];
-}
-
-// Is v a number of all groups, and so many for each group in front?
-static bool is_of_rows(const Stage *s, Value v, double rows) {
-  const Op *op = ir_def(s->f, v);
-  double k;
-  if (!op || op->nargs != 2) return false;
-  const Op *x = ir_def(s->f, op->args[0]);
-  if (op->code == OP_MUL)
-    return x && x->code == OP_GROUP && ir_const_value(s->f, op->args[1], &k) &&
-           k == rows;
-  if (op->code != OP_ADD) return false;
-  bool first = s->rings->grouped[op->args[0]];
-  return first != s->rings->grouped[op->args[1]] &&
-         is_of_rows(s, op->args[!first], rows);
-}
-
-// Are the tiles that a product beside multiplies those of all groups' rows, one
-// below the other?
-static bool is_of_groups(const Stage *s, const Beside *x) {
-  const Op *fill = ir_def(s->f, x->mma->args[1]);
-  const Type *t = ir_type(s->f, x->mma->args[1]);
-  const Type *put = ir_type(s->f, x->put->res[0]);
-  const IrAttr *tile = fill ? ir_attr(fill, AT_TILE) : NULL;
-  bool rows = ir_attr_i(x->mma, AT_TRANS, 0) && ir_attr_i(x->mma, AT_TRANSA, 0);
-  if (!tile || fill->code != OP_SFILL || fill->nattrs != 1 || !rows ||
-      put->ext[1] * dtype_size(put->dtype) > smem_panel_bytes(put))
-    return false;
-  for (uint32_t i = 1; i < fill->nargs; i++) {
-    bool row = (int64_t)i - 1 == tile->list[0];
-    if (s->rings->grouped[fill->args[i]] != row) return false;
-    if (row && !is_of_rows(s, fill->args[i], t->ext[0])) return false;
-  }
-  return true;
-}
-
 // Room for the tiles that groups put together, for those of all groups' rows,
 // and for the stages that tiles take which are read in two steps.
 static bool has_room(const Stage *s) {
@@ -846,21 +791,14 @@ static void find_sharing(Stage *s) {
   s->shares = s->nbeside && s->rings->groups == 2 && !s->rings->apart &&
               s->rings->occupancy == 1 && !s->sums && has_room(s);
   for (uint32_t i = 0; i < s->nbeside; i++)
-    s->shares = s->shares && is_of_groups(s, &s->beside[i]);
+    s->shares = s->shares && hop_beside_of_groups(s->rings, s->beside[i].mma);
   for (uint32_t i = 0; i < s->nbeside && s->shares; i++) {
-    Op *fill = ir_def(s->f, s->beside[i].mma->args[1]);
+    Beside *x = &s->beside[i];
     Builder b = {.fn = s->f,
                  .region = s->loop->parent,
                  .before = s->loop,
-                 .span = fill->span};
-    Value args[MAX_AXES + 1];
-    Type t = *ir_type(s->f, fill->res[0]);
-    t.ext[0] *= s->rings->groups;
-    for (uint32_t k = 0; k < fill->nargs; k++)
-      args[k] = of_first(s, &b, fill->args[k]);
-    s->beside[i].all = ir_op(&b, OP_SFILL, args, fill->nargs, fill->attrs,
-                             fill->nattrs, &t, 1, 0)
-                           ->res[0];
+                 .span = x->mma->span};
+    x->all = hop_beside_all(s->rings, &b, x->mma);
   }
 }
 
