@@ -11,7 +11,7 @@
 // place of seven. What is added up is workspace of f32. On a CPU one task has
 // all keys of its rows (passes/tile/adds.c), so sums have one order. On sm_90a
 // tasks add in any order, where that is allowed (`--any-order`): products of
-// 16-bit floats whose sums, with one more of a step's rows, are in registers.
+// 16-bit floats whose sums are in registers, beside scores of a step.
 #include "passes/attn/grad.h"
 #include "passes/support/cost.h"
 
@@ -171,7 +171,7 @@ static int64_t regs_of(const Fuse *f, Gid v) {
   for (uint32_t i = 0; i < g->axes.n; i++) {
     if (!(axes & grad_bit(i))) continue;
     dim_bounds(&g->m->dims, g->axes.at[i].axis.extent, &lo, &hi);
-    n *= lo == hi && hi < HW_GROUP_THREADS ? hi : HW_GROUP_THREADS;
+    n *= lo == hi ? hi : 2 * HW_GROUP_THREADS;
   }
   return n / HW_GROUP_ROWS;
 }
@@ -185,11 +185,25 @@ static bool is_of_16_bits(const Fuse *f, Gid x) {
   return true;
 }
 
+// Has each of two groups half of the columns of x, whole panels of a tile?
+static bool is_halved(const Fuse *f, Gid x) {
+  const Grad *g = f->g;
+  uint64_t axes = grad_at(g, x)->axes & f->vecs;
+  int64_t n = 1, lo, hi;
+  for (uint32_t i = 0; i < g->axes.n; i++) {
+    if (!(axes & grad_bit(i))) continue;
+    dim_bounds(&g->m->dims, g->axes.at[i].axis.extent, &lo, &hi);
+    n *= lo == hi ? lo : 1;
+  }
+  return n % (2 * HW_PANEL) == 0;
+}
+
 // Has a GPU's thread room for the sums of the kernel `of` and for those of x,
-// beside scores of a step?
+// beside scores of a step and words of the one before? Or beside scores alone
+// (passes/hopper/step_halves.c)?
 static bool has_room(const Fuse *f, const Made *of, const Made *x) {
   const Target *t = f->g->opt->target;
-  int64_t regs = COST_FUSED_REGS + COST_TILE_OTHER_REGS + regs_of(f, x->v);
+  int64_t regs = COST_TILE_OTHER_REGS, own = COST_FUSED_REGS + regs_of(f, x->v);
   if (t->kind == TARGET_CPU) return true;
   // A step of two loops, as over the heads that share keys and over rows, is
   // not rotated (pipeline_loop): two kernels take less time.
@@ -199,7 +213,9 @@ static bool has_room(const Fuse *f, const Made *of, const Made *x) {
     const Made *y = &f->made.at[i];
     if (y != x && y->outer == of->outer) regs += regs_of(f, y->v);
   }
-  return regs <= target_team(2, 0)->computes && is_of_16_bits(f, x->v);
+  bool ahead = regs + own <= target_team(2, 0)->computes;
+  bool room = regs + COST_FUSED_STEP_REGS <= target_team(2, 6)->computes;
+  return (ahead || (room && is_halved(f, x->v))) && is_of_16_bits(f, x->v);
 }
 
 static void fuse(Fuse *f, const Made *x) {

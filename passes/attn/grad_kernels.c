@@ -485,6 +485,7 @@ static int64_t sums_of(const Plan *p, const GradStore *s) {
   int64_t n = is_gpu(g) ? HW_GROUP_ROWS : 0, lo, hi;
   uint64_t axes = grad_at(g, s->v)->axes & p->vecs;
   if (axes & g->local) return 0;  // they are made one behind the other
+  if (s->outer) return 0;         // added to memory, in each step
   for (uint32_t i = 0; i < g->axes.n; i++) {
     if (!(axes & grad_bit(i))) continue;
     dim_bounds(&g->m->dims, g->axes.at[i].axis.extent, &lo, &hi);

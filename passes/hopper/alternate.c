@@ -22,7 +22,9 @@
 // beside the other's products. The count of a ring that is filled once a step
 // says whose turn it is. Where groups have products in turn (gradients added in
 // any order), whose functions take as long as these: H200, D 64, 1.07 times as
-// fast; gradients in two kernels 0.97 (D 128) to 1.02 (docs/lab). Level frag;
+// fast; and where a step's products stand one behind the other (step_halves):
+// D 128, 1.00 to 1.03; gradients in two kernels 0.97 (D 128) to 1.02
+// (docs/lab). Level frag;
 // sm_90a. Needs: pipeline_loop, warp_specialize. Tests: test/passes/alternate/.
 #include "ir/target.h"
 #include "passes/pass.h"
@@ -108,18 +110,33 @@ static Op *find_roles(const Func *f) {
   return NULL;
 }
 
-// Loops over steps with products that the groups have in turn. Where masks make
-// them several ptxas has no register left (D 64, causal: 8 bytes spilled).
-static uint32_t turning_loops(const Region *r) {
-  uint32_t n = 0;
-  bool turns = false, inner = true;
+// Loops over steps, by what they do.
+typedef struct Loops {
+  uint32_t turn;   // products that the groups have in turn
+  uint32_t alone;  // nothing beside a step's first products, and adds to memory
+} Loops;
+
+static void find_loops(Loops *l, const Region *r) {
+  bool turns = false, adds = false, inner = true;
+  const Op *wait = NULL;
   for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++)
-      n += turning_loops(op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) find_loops(l, op->regions[i]);
     inner = inner && op->code != OP_FOR && op->code != OP_WHILE;
     turns = turns || (op->code == OP_WGMMA && ir_attr_i(op, AT_TURN, 0));
+    adds = adds || (op->code == OP_GSTORE && ir_attr_i(op, AT_ADD, 0));
+    if (op->code == OP_WG_WAIT && !wait) wait = op;
   }
-  return n + (inner && turns && r->parent && r->parent->code == OP_FOR);
+  if (!inner || !wait || !r->parent || r->parent->code != OP_FOR) return;
+  l->turn += turns;
+  l->alone += !turns && adds && !ir_attr_i(wait, AT_PENDING, 0);
+}
+
+// Where masks make loops with turns several ptxas has no register left (D 64,
+// causal: 8 bytes spilled).
+static bool suits(const Region *r) {
+  Loops l = {0};
+  find_loops(&l, r);
+  return l.turn == 1 || l.alone;
 }
 
 static void run(Func *f) {
@@ -129,8 +146,7 @@ static void run(Func *f) {
   const IrAttr *groups = ir_attr(roles, AT_GROUPS);
   uint32_t last = teams->n - 1;
   Region *computes = roles->regions[last];
-  if (teams->list[last] != groups->list[last] * GROUPS ||
-      turning_loops(computes) != 1)
+  if (teams->list[last] != groups->list[last] * GROUPS || !suits(computes))
     return;
   Alternate a = {.f = f,
                  .producer = roles->regions[0],

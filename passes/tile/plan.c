@@ -158,6 +158,7 @@ typedef struct Tiles {
   int64_t products;     // elements of vectors that a pair multiplies
   int64_t functions;    // of a pair: exponentials and the like
   bool held;            // pairs have values of memory, or of pairs before
+  int64_t adds;         // sums of rows that each step adds to memory
   int64_t block_bytes;  // of a key, of what is added to products
   int64_t page;         // keys lie in pages of so many, 0: they do not
   bool boxes;           // tiles lie in one page (passes/tile/page_tiles.c)
@@ -473,35 +474,6 @@ static int64_t kept_through(const Func *f, const Op *pass, Arena *a) {
   return all;
 }
 
-// Weights of a pass: what has a value for each pair and multiplies keys.
-typedef struct Weights {
-  const Tiles *s;
-  Map seen;
-  int64_t n;
-} Weights;
-
-static void note_weights(void *data, Op *op) {
-  Weights *w = data;
-  uint64_t known;
-  if (op->code != OP_DOT || lane_has_key(w->s->f, ir_type(w->s->f, op->res[0])))
-    return;
-  for (uint32_t i = 0; i < 2; i++) {
-    const Type *t = ir_type(w->s->f, op->args[i]);
-    if (!lane_has_key(w->s->f, t) || !type_has_axis(t, (uint32_t)w->s->lane) ||
-        map_get(&w->seen, op->args[i], &known))
-      continue;
-    map_put(&w->seen, op->args[i], 1);
-    w->n++;
-  }
-}
-
-static int64_t weights_of(const Tiles *s, Op *pass) {
-  Weights w = {.s = s, .seen = {.arena = s->seen.arena}};
-  for (uint32_t i = 0; i < pass->nregions; i++)
-    ir_walk(pass->regions[i], note_weights, &w);
-  return w.n;
-}
-
 // What keys add to another product (passes/tile/bias_mma.c), a block of 16-bit
 // floats each.
 enum { BLOCK_BYTES = 2 * HW_BLOCK };
@@ -519,8 +491,9 @@ static void measure_tiles(void *data, Op *op) {
   note_bias(s, op);
   bool keys = op->nres == 1 && lane_has_key(s->f, ir_type(s->f, op->res[0]));
   s->scans |= op->code == OP_SCAN && keys;
+  s->adds += op->code == OP_STORE && ir_attr_i(op, AT_ADD, 0);
   if (op->code == OP_KREDUCE) {
-    int64_t weights = weights_of(s, op);
+    int64_t weights = tile_weights(s->f, s->lane, op, s->seen.arena);
     if (weights > s->weights) s->weights = weights;
     int64_t n = sums_of(s->f, op) + sums_around(s->f, op) +
                 kept_through(s->f, op, s->seen.arena);
@@ -703,6 +676,27 @@ static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
          (groups <= 2 || !s->own || is_deep(s, tg, rows, k));
 }
 
+// Steps that add sums of their rows to memory, and whose words have no room
+// beside the next one's scores: products stand one behind the other
+// (passes/hopper/step_halves.c). In shared memory the rows' tiles of all groups
+// lie once more, and words that groups put together in two steps.
+static bool fits_in_step(const Tiles *s, const Target *tg, const PassOpt *opt,
+                         int64_t groups, int64_t k) {
+  enum { PLACES = 2, WORD = 2 };
+  PassOpt all = *opt;
+  all.spare_regs = all.spare_smem = 0;
+  if (!s->adds || groups != 2 || k != HW_GROUP_ROWS ||
+      fits(s, tg, &all, groups, k))
+    return false;
+  int64_t rows = groups * HW_GROUP_ROWS, most = target_team(2, 6)->computes;
+  int64_t bytes = rows * s->row_bytes + rows * s->row_bytes / 2 +
+                  2 * k * s->key_bytes + PLACES * rows * k * WORD;
+  int64_t scores = (s->scores - s->adds) * k / 2;
+  int64_t regs = s->sums / 2 + scores + COST_TILE_OTHER_REGS;
+  return bytes + COST_STREAM_SMEM + opt->spare_smem <= (int64_t)tg->gpu.smem &&
+         regs + opt->spare_regs <= most;
+}
+
 // Do a pair's products take longer than its exponential?
 static bool exceed_functions(const Tiles *s) {
   Balance pair = balance_pair(s->products);
@@ -758,7 +752,8 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
   for (int64_t groups = least; groups <= most; groups++)
     for (int64_t k = 2 * HW_BLOCK; k <= most_keys(s, groups); k += HW_BLOCK) {
       int64_t rows = groups * HW_GROUP_ROWS;
-      if (!fits(s, tg, opt, groups, k)) continue;
+      if (!fits(s, tg, opt, groups, k) && !fits_in_step(s, tg, opt, groups, k))
+        continue;
       int64_t gain = used(s, rows) * k * worth(groups, k);
       if (gain <= best) continue;
       if (groups > 2 && s->narrow && !s->own && best && k < p->tile_k) continue;

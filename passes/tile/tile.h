@@ -107,6 +107,8 @@ void tile_tidy_chunks(const Func *from, Func *to);
 // Rows of a GPU's tile of a program that multiplies no matrices and has no
 // keys, 0: it does (map.c).
 int64_t tile_map_rows(const Func *f);
+// How many different weights a pass multiplies keys with (weights.c).
+int64_t tile_weights(const Func *f, int lane, Op *pass, Arena *a);
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
 // Of a program with products that a CPU has tile registers for, unless its rows
 // are walked (mats.c).
