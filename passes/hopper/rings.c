@@ -298,8 +298,7 @@ static int64_t ring_bytes(const Rings *w, const Ring *r) {
 }
 
 static int64_t bytes_of(const Rings *w) {
-  int64_t sum =
-      w->drains && w->lent < 0 ? (int64_t)smem_bytes(&w->drain) * w->groups : 0;
+  int64_t sum = hop_rings_drain_bytes(w);
   for (uint32_t i = 0; i < w->nrings; i++)
     sum += w->rings[i].strip || !w->rings[i].site ? 0
                                                   : ring_bytes(w, &w->rings[i]);
@@ -341,6 +340,28 @@ bool hop_rings_drains_half(const Rings *w, const Drain *d) {
   Type half = w->drain;
   half.ext[0] /= 2;
   return w->halves > 1 && type_eq(&half, &d->tile);
+}
+
+typedef struct Readers {
+  Value tile;
+  uint32_t some, turns;
+} Readers;
+
+static void find_readers(void *data, Op *op) {
+  Readers *r = data;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    if (op->args[i] != r->tile) continue;
+    r->some++;
+    r->turns += op->code == OP_WGMMA && ir_attr_i(op, AT_TURN, 0);
+  }
+}
+
+// Is the ring's tile multiplied by products in turn alone? The first step of a
+// task goes without.
+static bool waits(const Rings *w, const Ring *ring) {
+  Readers r = {.tile = ring->site->res[0]};
+  ir_walk(w->f->body, find_readers, &r);
+  return r.some && r.some == r.turns;
 }
 
 // More stages, as far as there is room. Tiles that are computed are there soon,
@@ -399,6 +420,7 @@ static void use_room(Rings *w, int64_t room) {
   }
   grow(w, room);
   deepen(w, room, least);
+  hop_rings_find_pieces(w, room - bytes_of(w));
 }
 
 // Tiles of type t that live where `at` is made, or stands.
@@ -802,7 +824,7 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
                .body = f->body,
                .arena = f->mod->arena,
                .target = t,
-               .halves = 1,
+               .pieces = 1,
                .lent = -1,
                .claims = -1,
                .facts = -1,

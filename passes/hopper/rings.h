@@ -55,11 +55,12 @@ typedef struct Rings {
   bool drains;      // stores go through shared tiles
   Type drain;       // a group's
   bool whole;       // not in parts of its columns
-  uint32_t
-      halves;     // of its rows, of which smaller tiles have one each; 1: none
-  int lent;       // ring whose slot serves as that tile, -1: own room
-  bool *wanted;   // by value: the producer needs it
-  bool *grouped;  // by value: depends on group()
+  Type piece;       // half of its rows, or a panel of its columns
+  uint32_t pieces;  // of them, which tiles of that type take in turn; 1: none
+  bool split;       // all that is stored goes in pieces
+  int lent;         // ring whose slot serves as that tile, -1: own room
+  bool *wanted;     // by value: the producer needs it
+  bool *grouped;    // by value: depends on group()
   uint32_t makers;  // groups that compute tiles of copied ones (rings_made.c)
   Value *source;    // by value, a sput: the tensor that it is made of, or 0
   uint32_t *maker;  // by value, such a sput: whose it is
@@ -100,7 +101,7 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t);
 // (rings_make.c).
 void hop_rings_make(Rings *w, Builder *b, Ring *r);
 Value hop_rings_drain_tile(const Rings *w, Builder *b);
-Value hop_rings_drain_halves(const Rings *w, Builder *b, Value tile);
+Value hop_rings_drain_pieces(const Rings *w, Builder *b, Value tile);
 // The tile in slot `at`; bytes of a tile and of the strips that come with it.
 Value hop_rings_slot(const Rings *w, Builder *b, const Ring *ring, Value at);
 int64_t hop_rings_bytes(const Rings *w, const Op *fill);
@@ -135,13 +136,17 @@ bool hop_rings_streams(const Rings *w, const Op *fill);
 void hop_rings_find_drains(Rings *w, const Region *r);
 // Are there tiles of half of its rows?
 void hop_rings_find_halves(Rings *w);
+// Do the stores of a region have several times the room that is for one? How
+// many bytes that are, for each group, if pieces are stored.
+void hop_rings_find_pieces(Rings *w, int64_t room);
+int64_t hop_rings_drain_bytes(const Rings *w);
 // A ring whose slot serves stores, or -1; for parts of what is stored, too.
 int hop_rings_lender(const Rings *w);
 int hop_rings_lender_of_parts(Rings *w);
 
 // The store goes through w->drain, in as many parts as that takes.
 bool hop_rings_drains(const Rings *w, const Drain *d);
-// It goes through one of w->halves.
-bool hop_rings_drains_half(const Rings *w, const Drain *d);
+// It goes through one of w->pieces.
+bool hop_rings_drains_piece(const Rings *w, const Drain *d);
 
 #endif

@@ -32,8 +32,58 @@ static void find_half(const Rings *w, const Region *r, bool *found) {
 // one in front has been read.
 void hop_rings_find_halves(Rings *w) {
   bool found = false;
+  if (w->split) return;
   if (w->drains && w->lent < 0) find_half(w, w->f->body, &found);
-  w->halves = found ? 2 : 1;
+  w->pieces = found ? 2 : 1;
+  w->piece = w->drain;
+  w->piece.ext[0] /= 2;
+}
+
+bool hop_rings_drains_piece(const Rings *w, const Drain *d) {
+  return w->pieces > 1 && (w->split || type_eq(&w->piece, &d->tile));
+}
+
+int64_t hop_rings_drain_bytes(const Rings *w) {
+  if (!w->drains || w->lent >= 0) return 0;
+  int64_t bytes = w->split ? (int64_t)smem_bytes(&w->piece) * w->pieces
+                           : (int64_t)smem_bytes(&w->drain);
+  return bytes * w->groups;
+}
+
+// The most bytes that the ops of one region store; -1: not all in pieces.
+static int64_t stored(const Rings *w, const Region *r, const Type *piece) {
+  Drain d;
+  int64_t sum = 0, most = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = stored(w, op->regions[i], piece);
+      if (in < 0) return -1;
+      most = in > most ? in : most;
+    }
+    if (!hop_drain_of(w->f, op, &d)) continue;
+    Type part = d.tile;
+    if (!d.trans && part.ext[1] % piece->ext[1] == 0)
+      part.ext[1] = piece->ext[1];
+    if (!type_eq(&part, piece)) return -1;
+    sum += smem_bytes(&d.tile);
+  }
+  return sum > most ? sum : most;
+}
+
+// Stores of a region one behind the other go through panels in turn, as many as
+// there is room for.
+void hop_rings_find_pieces(Rings *w, int64_t room) {
+  Type piece = w->drain;
+  if (!w->drains || w->lent >= 0 || piece.ext[1] % (2 * HW_PANEL)) return;
+  piece.ext[1] = HW_PANEL;
+  int64_t bytes = smem_bytes(&piece), all = smem_bytes(&w->drain);
+  if (stored(w, w->f->body, &piece) < COST_STORED_PIECES * all) return;
+  w->split = true;
+  w->piece = piece;
+  w->pieces = piece.ext[1] ? w->drain.ext[1] / piece.ext[1] : 1;
+  for (; room >= bytes * w->groups && w->pieces < COST_MOST_PIECES;
+       room -= bytes * w->groups)
+    w->pieces++;
 }
 
 // Does op, or what is in it, store a box?

@@ -56,13 +56,13 @@ void hop_rings_make(Rings *w, Builder *b, Ring *r) {
 }
 
 Value hop_rings_drain_tile(const Rings *w, Builder *b) {
-  Type t = w->drain;
-  t.ext[2] = w->groups;
+  Type t = w->split ? w->piece : w->drain;
+  t.ext[2] = w->split ? w->groups * w->pieces : w->groups;
   return ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
 }
 
-Value hop_rings_drain_halves(const Rings *w, Builder *b, Value tile) {
-  return as_parts(b, tile, w->halves);
+Value hop_rings_drain_pieces(const Rings *w, Builder *b, Value tile) {
+  return w->split ? tile : as_parts(b, tile, w->pieces);
 }
 
 Value hop_rings_slot(const Rings *w, Builder *b, const Ring *ring, Value at) {

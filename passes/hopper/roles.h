@@ -16,9 +16,8 @@ typedef struct Role {
   Value drain;           // consumers: shared tiles for stores, or 0
   Value lent;            // slot of ring w->lent that the group has, or 0
   bool drained;
-  Value halves;  // of that tile, or 0
-  uint32_t
-      half;  // the one that is free, if the other has just been stored from
+  Value pieces;   // of that tile, or 0
+  uint32_t turn;  // how many have been stored since all were free
   ValueMap map;
   Value fills[MAX_RINGS + 2];
   uint32_t known;   // facts of this task that have been handed over

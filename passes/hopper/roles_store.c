@@ -51,18 +51,6 @@ static void put(Role *r, Builder *b, Value slot, Value x, bool trans,
   r->drained = true;
 }
 
-// Through half of the tile. The second one has been left, as the first is
-// stored from when all before have been; each store is counted, wanted or not.
-static void drain_half(Role *r, Builder *b, const Drain *d) {
-  Value n = i32(b, r->w->halves), half = i32(b, r->half);
-  Value at = ir_2(b, OP_ADD, ir_2(b, OP_MUL, r->group, n), half);
-  Value args[] = {r->halves, at};
-  Value slot = ir_op(b, OP_SLOT, args, 2, NULL, 0, &d->tile, 1, 0)->res[0];
-  put(r, b, slot, hop_role_value(r, d->op->args[1]), d->trans, r->half);
-  store_box(r, b, d, slot, 0, true);
-  r->half = (r->half + 1) % r->w->halves;
-}
-
 // The columns from `at` on, as many as the shared tile has.
 static Value columns(const Role *r, Builder *b, Value x, const Type *tile,
                      uint32_t at) {
@@ -73,6 +61,21 @@ static Value columns(const Role *r, Builder *b, Value x, const Type *tile,
   return ir_op(b, OP_FCOLS, &x, 1, &pos, 1, &t, 1, 0)->res[0];
 }
 
+// Through the next piece. The store from it has left it when all but as many as
+// there are others have; each store is counted, wanted or not.
+static void drain_piece(Role *r, Builder *b, const Drain *d, uint32_t at) {
+  const Type *tile = &r->w->piece;
+  uint32_t pieces = r->w->pieces, pending = r->turn ? pieces - 1 : 0;
+  Value n = i32(b, pieces), turn = i32(b, r->turn % pieces);
+  Value args[] = {r->pieces,
+                  ir_2(b, OP_ADD, ir_2(b, OP_MUL, r->group, n), turn)};
+  Value slot = ir_op(b, OP_SLOT, args, 2, NULL, 0, tile, 1, 0)->res[0];
+  Value x = hop_role_value(r, d->op->args[1]);
+  put(r, b, slot, d->trans ? x : columns(r, b, x, tile, at), d->trans, pending);
+  store_box(r, b, d, slot, at, true);
+  r->turn++;
+}
+
 // Through the group's shared tile, when the store before has left it; part by
 // part where that has fewer columns.
 void hop_role_drain(Role *r, Builder *b, const Drain *d) {
@@ -80,8 +83,10 @@ void hop_role_drain(Role *r, Builder *b, const Drain *d) {
   Value lent[] = {r->lent ? r->w->rings[r->w->lent].smem : 0, r->lent};
   Value *from = r->lent ? lent : own, x = hop_role_value(r, d->op->args[1]);
   Type tile = d->tile;
-  if (hop_rings_drains_half(r->w, d)) {
-    drain_half(r, b, d);
+  if (hop_rings_drains_piece(r->w, d)) {
+    uint32_t step = r->w->piece.ext[1];
+    for (uint32_t at = 0; at < d->tile.ext[1]; at += step)
+      drain_piece(r, b, d, at);
     return;
   }
   if (!d->trans && tile.ext[1] > r->w->drain.ext[1])
@@ -91,14 +96,14 @@ void hop_role_drain(Role *r, Builder *b, const Drain *d) {
     put(r, b, slot, d->trans ? x : columns(r, b, x, &tile, at), d->trans, 0);
     store_box(r, b, d, slot, at, false);
   }
-  r->half = 0;
+  r->turn = 0;
 }
 
 bool hop_role_can_drain(const Role *r, const Op *op, Drain *d) {
   return !r->producer && !r->maker && (r->drain || r->lent) &&
          hop_drain_of(r->w->f, op, d) &&
          (hop_rings_drains(r->w, d) ||
-          (r->halves && hop_rings_drains_half(r->w, d)));
+          (r->pieces && hop_rings_drains_piece(r->w, d)));
 }
 
 bool hop_role_has_drain(const Role *r, const Op *op) {

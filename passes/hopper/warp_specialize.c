@@ -823,7 +823,7 @@ static bool is_put(const Role *r, const Op *op) {
 static void copy_region(Role *r, const Region *from, Builder *b,
                         const Live *outer) {
   Live live = {.n = 0};
-  r->half = 0;
+  r->turn = 0;
   for (uint32_t i = 0; outer && i < outer->n; i++) {
     Tile t = outer->at[i];
     t.until = last_reader(r, t.fill, from->first);
@@ -847,7 +847,7 @@ static void copy_region(Role *r, const Region *from, Builder *b,
     Live done = handed_to(r, &live, op);
     for (uint32_t i = 0; i < done.n; i++) give_back(r, b, &done.at[i]);
   }
-  r->half = 0;
+  r->turn = 0;
   // What was lent to stores, once they have read it.
   for (uint32_t i = 0; i < live.n; i++) {
     r->lent = 0;
@@ -875,7 +875,7 @@ typedef struct Team {
 } Team;
 
 static void roles(Rings *w, Builder *b, bool leanest, Value tiles,
-                  Value halves) {
+                  Value pieces) {
   const int64_t group = HW_GROUP_THREADS, all = group * w->groups;
   uint32_t level = w->occupancy > 1 ? 1 + leanest : 0, n = 0;
   if (w->makers) level = 2 + w->makers;
@@ -900,7 +900,7 @@ static void roles(Rings *w, Builder *b, bool leanest, Value tiles,
               .maker = t[i].kind == MAKES,
               .number = i - 1,
               .drain = t[i].kind == COMPUTES ? tiles : 0,
-              .halves = t[i].kind == COMPUTES ? halves : 0,
+              .pieces = t[i].kind == COMPUTES ? pieces : 0,
               .map = {.arena = w->arena}};
     role(&r, op->regions[i], t[i].kind);
   }
@@ -922,8 +922,8 @@ static void specialize(Rings *w, bool leanest) {
   if (w->apart) ir_set_attr(w->f, made, attr_i(AT_GROUP_BOUNDS, 1));
   for (uint32_t i = 0; i < w->nrings; i++) hop_rings_make(w, &b, &w->rings[i]);
   Value tiles = w->drains && w->lent < 0 ? hop_rings_drain_tile(w, &b) : 0;
-  Value halves = w->halves > 1 ? hop_rings_drain_halves(w, &b, tiles) : 0;
-  roles(w, &b, leanest, tiles, halves);
+  Value pieces = w->pieces > 1 ? hop_rings_drain_pieces(w, &b, tiles) : 0;
+  roles(w, &b, leanest, tiles, pieces);
 }
 
 bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {
