@@ -190,18 +190,6 @@ static Frag load_turned(Gpu *n, Tile s, const Type *t, const Type *want) {
   return f;
 }
 
-void gpu_sload(Gpu *n, const Op *op) {
-  const Type *t = gpu_arg_type(n, op, 0), *want = gpu_res_type(n, op);
-  Tile s = gpu_tile(n, op->args[0]);
-  bool trans = ir_attr_i(op, AT_TRANS, 0) != 0;
-  Frag f = gpu_new(n, want);
-  bool done = n->vendor->load_tile && !want->slice &&
-              n->vendor->load_tile(n, s, t, trans, want, &f);
-  if (!done)
-    f = trans ? load_turned(n, s, t, want) : gpu_load_frag(n, s, t, want);
-  gpu_define(n, op->res[0], f);
-}
-
 static void store_turned(Gpu *n, Tile s, const Type *t, const Frag *f) {
   if (n->vendor->store_turned && n->vendor->store_turned(n, s, t, f)) return;
   for (uint32_t i = 0; i < f->map.regs; i++) {
@@ -220,9 +208,27 @@ static Tile from_column(Gpu *n, Tile s, const Type *t, V from) {
   from = LLVMBuildIntCast2(n->g->b, from, gpu_i32t(n), 1, "");
   V side = LLVMBuildUDiv(n->g->b, from, cols, "");
   V in = LLVMBuildURem(n->g->b, from, cols, "");
-  s.var = gpu_add(n, s.var, gpu_mul(n, side, t->ext[0] * panel / 16));
+  side = gpu_mul(n, side, t->ext[0] * panel / 16);
+  s.var = s.var ? gpu_add(n, s.var, side) : side;
   s.flip = gpu_mul(n, in, size);
   return s;
+}
+
+void gpu_sload(Gpu *n, const Op *op) {
+  Type t = *gpu_arg_type(n, op, 0);
+  const Type *want = gpu_res_type(n, op);
+  Tile s = gpu_tile(n, op->args[0]);
+  bool trans = ir_attr_i(op, AT_TRANS, 0) != 0;
+  Frag f = gpu_new(n, want);
+  if (op->nargs > 1) {
+    s = from_column(n, s, &t, gpu_arg(n, op, 1));
+    t.ext[1] = want->ext[1];
+  }
+  bool done = n->vendor->load_tile && !want->slice &&
+              n->vendor->load_tile(n, s, &t, trans, want, &f);
+  if (!done)
+    f = trans ? load_turned(n, s, &t, want) : gpu_load_frag(n, s, &t, want);
+  gpu_define(n, op->res[0], f);
 }
 
 void gpu_sstore(Gpu *n, const Op *op) {

@@ -135,6 +135,7 @@ static bool sload(Wave *w, const Op *op) {
   WaveVal *r = simt_define(w, op->res[0]);
   uint32_t lanes = w->cta->x->lanes, first = wave_thread(w, 0);
   Tile t = tile_of(w, op, m);
+  if (op->nargs > 1) t.col = (uint32_t)simt_scalar(w, op->args[1]);
   for (uint32_t i = 0; i < r->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
       r->at[i * lanes + l] =

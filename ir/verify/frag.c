@@ -296,7 +296,10 @@ static bool check_sload(Verifier *v, const Op *op) {
              s->ext[0] == 1 && s->ext[1] >= x->ext[0];
   // Or, turned, the rows of one.
   bool col = flip && is_tile(s) && s->dtype == x->dtype && is_rows_of(x, s);
-  return row || col || fills(x, s, flip) || wrong_result(v, op);
+  Type part = *s;
+  if (op->nargs > 1 && !flip && s->layout != LY_ROW && s->ext[1] > x->ext[1])
+    part.ext[1] = x->ext[1];
+  return row || col || fills(x, &part, flip) || wrong_result(v, op);
 }
 
 static bool check_exchange(Verifier *v, const Op *op) {

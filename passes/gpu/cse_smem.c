@@ -24,8 +24,9 @@ static bool is_value(const Func *f, Value tile) {
 }
 
 static bool same_read(const Func *f, const Op *a, const Op *b) {
-  return a->code == OP_SLOAD && b->code == OP_SLOAD && a->nargs == 1 &&
-         b->nargs == 1 && a->args[0] == b->args[0] &&
+  return a->code == OP_SLOAD && b->code == OP_SLOAD && a->nargs == b->nargs &&
+         a->args[0] == b->args[0] &&
+         (a->nargs == 1 || a->args[1] == b->args[1]) &&
          type_eq(ir_type(f, a->res[0]), ir_type(f, b->res[0])) &&
          ir_attr_i(a, AT_TRANS, 0) == ir_attr_i(b, AT_TRANS, 0);
 }

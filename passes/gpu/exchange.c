@@ -9,7 +9,8 @@
 //                                      bar_sync(1)
 //                                      mma(slot(%b, 1 - %wg), ..)
 //
-// An exchange is waited for where its tile is read.
+// An exchange is waited for where its tile is read. What is joined together has
+// one barrier.
 // A buffer is written again when all have read it: between two ops with one
 // buffer stands the barrier of another, as each has its own in a region, and
 // those of loops have others than those around. A region with a single one has
@@ -147,32 +148,69 @@ static Type memory_of(const Exchange *x, const Op *op) {
   return type_smem(t->dtype, x->groups, 1, t->ext[0], LY_ROW);
 }
 
-static void lower(Exchange *x, Op *op, uint32_t depth, uint32_t number,
-                  bool single) {
+// Is op joined together with the one in front of it?
+static bool goes_on(const Op *op) {
+  const Op *prev = op->code == OP_GJOIN ? op->prev : NULL;
+  return prev && prev->code == OP_GJOIN && !ir_mentions(op, prev->res[0]);
+}
+
+// Op and those that are joined with it, numbered from `at` on; what stands
+// behind them.
+static Op *lower(Exchange *x, Op *op, uint32_t depth, uint32_t *at,
+                 bool single) {
   Builder b = {.fn = x->f,
                .region = op->parent,
                .before = op,
                .span = op->span};
-  Value all = buffer(x, memory_of(x, op), depth, number);
+  uint32_t first = *at;
+  Op *end = op;
   if (single) barrier(x, &b);
-  put(x, &b, op, all);
+  do {
+    put(x, &b, end, buffer(x, memory_of(x, end), depth, (*at)++));
+    end = end->next;
+  } while (end && goes_on(end));
   Op *use = op->code == OP_EXCHANGE ? ir_first_use(op, op->res[0]) : NULL;
-  if (use) b.before = in_front(use);
+  b.before = use ? in_front(use) : end;
   barrier(x, &b);
-  Value y =
-      op->code == OP_EXCHANGE ? other(x, &b, op, all) : joined(x, &b, op, all);
-  ir_replace_uses(x->f, op->res[0], y);
-  ir_erase(op);
+  for (Op *o = op, *next; first != *at; o = next) {
+    Value all = buffer(x, memory_of(x, o), depth, first++);
+    bool tile = o->code == OP_EXCHANGE;
+    next = o->next;
+    Value y = tile ? other(x, &b, o, all) : joined(x, &b, o, all);
+    ir_replace_uses(x->f, o->res[0], y);
+    ir_erase(o);
+  }
+  return end;
+}
+
+// The next join behind `first`, if what stands between does not need what is
+// joined there.
+static Op *next_join(const Op *first) {
+  for (Op *op = first->next; op; op = op->next) {
+    if (ir_mentions(op, first->res[0])) return NULL;
+    if (op->code == OP_GJOIN) return op;
+    if (op->nregions || !(op_info(op->code)->flags & OPF_PURE)) return NULL;
+  }
+  return NULL;
+}
+
+static void bring_together(Region *r) {
+  for (Op *op = r->first; op; op = op->next) {
+    Op *next = op->code == OP_GJOIN && !goes_on(op) ? next_join(op) : NULL;
+    while (next && op->next != next) ir_move_before(op->next, op);
+  }
 }
 
 static void region(Exchange *x, Region *r, uint32_t depth) {
   uint32_t n = 0, at = 0;
-  for (const Op *op = r->first; op; op = op->next) n += is_one(op);
+  bring_together(r);
+  for (const Op *op = r->first; op; op = op->next)
+    n += is_one(op) && !goes_on(op);
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
       region(x, op->regions[i], depth + 1);
-    if (is_one(op)) lower(x, op, depth, at++, n == 1);
+    if (is_one(op)) next = lower(x, op, depth, &at, n == 1);
   }
 }
 

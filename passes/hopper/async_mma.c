@@ -35,10 +35,12 @@ static bool suits(const Func *f, const Op *op) {
   const Type *a = ir_type(f, op->args[0]), *b = ir_type(f, op->args[1]);
   const Type *c = ir_type(f, op->res[0]);
   bool frag = a->kind == TK_FRAG && a->layout == LY_ACC;
+  double zero;
   if (ir_attr_i(op, AT_DEALT, 0)) return false;
   return (frag || is_swizzled(a)) && is_swizzled(b) &&
          dtype_size(a->dtype) == 2 && c->ext[0] % 64 == 0 &&
-         (op->nargs < 3 || !used_behind(op, op->args[2]));
+         (op->nargs < 3 || ir_const_value(f, op->args[2], &zero) ||
+          !used_behind(op, op->args[2]));
 }
 
 // Is v a product, or what a branch makes of one?

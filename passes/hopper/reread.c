@@ -91,7 +91,7 @@ static bool may(const Reread *r, const Op *op) {
   const Func *f = r->f;
   if (op->nres != 1 || ir_type(f, op->res[0])->kind != TK_FRAG) return false;
   if (op->code == OP_CONST || op->code == OP_COORD) return true;
-  if (op->code == OP_SLOAD) return op->nargs == 1 && is_value(f, op->args[0]);
+  if (op->code == OP_SLOAD) return is_value(f, op->args[0]);
   if (!is_cheap(op) && !is_cheap_slice(f, op)) return false;
   for (uint32_t i = 0; i < op->nargs; i++) {
     bool number = ir_type(f, op->args[i])->kind == TK_ELEM;
@@ -240,6 +240,18 @@ static bool is_kept_long(const Func *f, const Op *op, Value v) {
   return false;
 }
 
+// What is put as it lies in `put` is that tile.
+static void put_once(Func *f, const Op *put, Value got) {
+  for (Op *op = put->next, *next; op; op = next) {
+    next = op->next;
+    if (op->code != OP_SPUT || op->args[0] != got ||
+        !type_eq(ir_type(f, op->res[0]), ir_type(f, put->res[0])))
+      continue;
+    ir_replace_uses(f, op->res[0], put->res[0]);
+    ir_erase(op);
+  }
+}
+
 // Such an operand is put in shared memory, and read there.
 static void stow_operands(Func *f, Region *r, const bool *again) {
   for (Op *op = r->first, *next; op; op = next) {
@@ -255,6 +267,7 @@ static void stow_operands(Func *f, Region *r, const bool *again) {
     Op *put = ir_op(&b, OP_SPUT, op->res, 1, NULL, 0, &s, 1, 0);
     Op *got = ir_op(&b, OP_SLOAD, put->res, 1, NULL, 0, &t, 1, 0);
     ir_replace_from(next, op->res[0], got->res[0]);
+    put_once(f, put, got->res[0]);
   }
 }
 
@@ -387,6 +400,14 @@ static void count_loops(void *data, Op *op) {
   x->n += op->code == OP_WHILE || (op->code == OP_FOR && !few);
 }
 
+// Of several groups a thread has fewer registers.
+static uint32_t most_regs(const Op *launch) {
+  int64_t groups = ir_attr_i(launch, AT_THREADS, 0) / HW_GROUP_THREADS;
+  bool some = ir_attr(launch, AT_GROUPS) && groups > 1;
+  return some ? (uint32_t)target_team((uint32_t)groups, 0)->computes
+              : COST_REREAD_PRESS;
+}
+
 // The only such loop is that over tasks.
 static bool is_crowded(Func *f, Arena *a) {
   Loops loops = {.f = f};
@@ -394,7 +415,7 @@ static bool is_crowded(Func *f, Arena *a) {
   if (!launch) return false;
   ir_walk(f->body, count_loops, &loops);
   return loops.n <= (ir_attr(launch, AT_CTAS) != NULL) &&
-         ir_pressure(f, a).regs > COST_REREAD_PRESS;
+         ir_pressure(f, a).regs > most_regs(launch);
 }
 
 static Reread known(Func *f, Arena *a) {

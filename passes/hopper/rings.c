@@ -510,6 +510,12 @@ static int64_t computed(const Rings *w, const Region *r) {
   return sum;
 }
 
+// Groups of chunks' gradients have each their own.
+static int64_t computed_of_groups(const Rings *w) {
+  return w->groups > 1 && ir_has_steps(w->f) ? computed_once(w) * w->groups
+                                             : computed(w, w->f->body);
+}
+
 static bool has_op(const Region *r, OpCode c) {
   for (const Op *op = r->first; op; op = op->next) {
     if (op->code == c) return true;
@@ -634,7 +640,7 @@ static bool rings_fit(Rings *w) {
   if (bytes_of(w) > room) one_own(w);
   if (bytes_of(w) > room) return false;
   if (w->occupancy < 2)
-    room -= computed(w, w->f->body) +
+    room -= computed_of_groups(w) +
             (exchanges(w->f, w->f->body) ? COST_RING_EXCHANGE : COST_RING_PINS);
   if (bytes_of(w) > room && ir_has_steps(w->f)) {
     one_stage(w);

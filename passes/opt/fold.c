@@ -226,7 +226,9 @@ static Value fold_le(Fold *x, const Op *op) {
 typedef Value FoldFn(Fold *x, const Op *op);
 static Value fold_put(Fold *x, const Op *op) {
   const Op *load = ir_def(x->f, op->args[0]);
-  if (!load || load->code != OP_SLOAD || ir_attr_i(load, AT_TRANS, 0)) return 0;
+  if (!load || load->code != OP_SLOAD || load->nargs > 1 ||
+      ir_attr_i(load, AT_TRANS, 0))
+    return 0;
   const Op *fill = ir_def(x->f, load->args[0]);
   return fill && fill->code == OP_SFILL ? same(x, op, load->args[0]) : 0;
 }
