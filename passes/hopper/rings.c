@@ -47,8 +47,8 @@ static bool has_fill_like(const Rings *w, const Region *r, const Op *fill) {
 static bool is_held(const Rings *w, const Op *fill) {
   for (const Op *op = fill->next; op; op = op->next)
     for (uint32_t i = 0; i < op->nregions; i++)
-      if (ir_mentions(op, fill->res[0]) &&
-          has_fill_like(w, op->regions[i], fill))
+      if (has_fill_like(w, op->regions[i], fill) &&
+          ir_mentions(op, fill->res[0]))
         return true;
   return false;
 }

@@ -321,8 +321,8 @@ static bool has_columns(Func *f, Value tensor) {
 
 static void of_tensor(Func *f, Arena *a, const Target *t, Value tensor) {
   Rings rings;
-  if (!has_columns(f, tensor) || !hop_rings_plan(&rings, f, t) ||
-      ir_has_steps(f))
+  if (ir_has_steps(f) || !has_columns(f, tensor) ||
+      !hop_rings_plan(&rings, f, t))
     return;
   Strips s = {.f = f,
               .arena = a,
