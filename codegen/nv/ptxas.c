@@ -154,12 +154,14 @@ static bool assemble(const Assembler *a, CgBytes ptx, uint32_t level,
 }
 
 // ---------------------------------------------------------------- one kernel
-// Where the kernel ends that begins at p.
+// Where the kernel ends that begins at p. Instructions begin with a tab and a
+// letter.
 static const char *end_of(const char *p) {
   static const char *const next[] = {"\t// .globl", ".func", ".visible"};
   for (const char *at = p; (at = strchr(at, '\n'));) {
     at++;
-    for (size_t i = 0; i < sizeof next / sizeof *next; i++)
+    bool other = *at == '.' || (*at == '\t' && at[1] == '/');
+    for (size_t i = 0; other && i < sizeof next / sizeof *next; i++)
       if (strncmp(at, next[i], strlen(next[i])) == 0) return at;
   }
   return p + strlen(p);
@@ -181,14 +183,13 @@ static bool next_entry(const char **from, Entry *e) {
   return true;
 }
 
-void cg_ptx_kernel(const char *ptx, const char *symbol, Buf *out) {
-  const char *from = ptx, *was = ptx;
-  size_t n = strlen(symbol);
-  for (Entry e; next_entry(&from, &e); was = from) {
-    bool wanted = e.n == n && strncmp(e.name, symbol, n) == 0;
-    buf_add(out, was, (size_t)((wanted ? e.end : e.at) - was));
+void cg_ptx_alone(const CgPtx *ptx, uint32_t i, Buf *out) {
+  for (uint32_t k = 0; k <= ptx->n; k++) {
+    buf_add(out, ptx->around[k].at, ptx->around[k].n);
+    if (k == i) buf_add(out, ptx->kernel[i].at, ptx->kernel[i].n);
   }
-  buf_str(out, from);
+  buf_char(out, 0);
+  out->n--;
 }
 
 CgPtx cg_ptx_split(Ctx *cx, const char *ptx) {

@@ -37,7 +37,8 @@ typedef Vec(Part *) Parts;
 
 // ---------------------------------------------------------------- crew
 typedef struct Crew {
-  Parts *parts;
+  Part **parts;  // the longest text first: nobody waits for it alone at the end
+  uint32_t n;
   const DrvOptions *opt;
   atomic_uint next;
 } Crew;
@@ -55,9 +56,9 @@ static void take_parts(void *data) {
   Worker *w = data;
   for (;;) {
     uint32_t i = atomic_fetch_add(&w->crew->next, 1);
-    if (i >= w->crew->parts->n) return;
-    if (w->own) drv_step(w->crew->opt, "kernel", i + 1, w->crew->parts->n);
-    Part *p = w->crew->parts->at[i];
+    if (i >= w->crew->n) return;
+    if (w->own) drv_step(w->crew->opt, "kernel", i + 1, w->crew->n);
+    Part *p = w->crew->parts[i];
     CgKernels one = {.at = &p->kernel, .n = 1};
     CgAssembled out = {&p->out, &one, &p->said};
     p->out = p->said = (Buf){.arena = &w->cx.session};
@@ -111,8 +112,20 @@ static bool take(Ctx *cx, Part *p) {
   return true;
 }
 
-static bool run(Yard *y, Parts *parts) {
-  Crew crew = {.parts = parts, .opt = y->opt};
+static Part **longest_first(Arena *a, const Parts *parts) {
+  Part **all = NEWN(a, Part *, parts->n + 1);
+  for (uint32_t i = 0; i < parts->n; i++) {
+    uint32_t k = i;
+    for (; k && all[k - 1]->ptx.n < parts->at[i]->ptx.n; k--)
+      all[k] = all[k - 1];
+    all[k] = parts->at[i];
+  }
+  return all;
+}
+
+static bool run(Yard *y, const Parts *parts) {
+  Part **order = longest_first(&y->cx->session, parts);
+  Crew crew = {.parts = order, .n = parts->n, .opt = y->opt};
   uint32_t threads = crew_size(y->opt, parts->n);
   Worker *w = NEWN(&y->cx->session, Worker, threads + 1);
   bool full = false, ok;
@@ -137,21 +150,20 @@ static Part *find_part(const Yard *y, const Part *as, CgBytes text) {
   return NULL;
 }
 
-// The text of kernel i of b alone, as t says; empty: its registers are not one
+// The text of kernel i alone, as t says; empty: its registers are not one
 // number.
-static CgBytes text_of(Arena *a, const Built *b, const CgDevice *d, uint32_t i,
+static CgBytes text_of(Arena *a, const CgPtx *ptx, uint32_t i,
                        const DrvTry *t) {
   Buf alone = {.arena = a}, capped = {.arena = a};
-  if (b->kernels.n > 1)
-    cg_ptx_kernel(d->text.at, b->kernels.at[i].symbol, &alone);
-  const char *ptx = alone.at ? alone.at : d->text.at;
-  if (!t->registers) return (CgBytes){ptx, strlen(ptx)};
-  if (!cg_ptx_capped(ptx, t->registers, &capped)) return (CgBytes){0};
+  cg_ptx_alone(ptx, i, &alone);
+  if (!t->registers) return (CgBytes){alone.at, alone.n};
+  if (!cg_ptx_capped(alone.at, t->registers, &capped)) return (CgBytes){0};
   return (CgBytes){capped.at, capped.n};
 }
 
-// Kernel i of b as t says; NULL: its registers are not one number.
-static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i,
+// Kernel i of b, whose text is ptx, as t says; NULL: its registers are not one
+// number.
+static Part *part_of(Yard *y, const Built *b, const CgPtx *ptx, uint32_t i,
                      const DrvTry *t) {
   Arena *a = &y->cx->session;
   Part *p, new = {.target = b->recipe.target,
@@ -159,7 +171,7 @@ static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i,
                   .level = t->level,
                   .kernel = b->kernels.at[i]};
   ArenaMark mark = arena_mark(&y->cx->scratch);
-  CgBytes text = text_of(&y->cx->scratch, b, d, i, t);
+  CgBytes text = text_of(&y->cx->scratch, ptx, i, t);
   p = text.n ? find_part(y, &new, text) : NULL;
   if (text.n && !p) {
     p = NEW(a, Part);
@@ -254,9 +266,10 @@ static void want_first(Yard *y, Built *b, const CgDevice *d, Parts *list) {
   uint32_t n = b->kernels.n;
   if (!b->courses) b->courses = NEWN(&y->cx->session, Course, n + 1);
   b->parts = NEWN(&y->cx->session, Part *, n + 1);
+  CgPtx ptx = cg_ptx_split(y->cx, d->text.at);
   for (uint32_t i = 0; i < n; i++) {
     DrvTry t = first_try(b, i);
-    b->parts[i] = part_of(y, b, d, i, &t);
+    b->parts[i] = part_of(y, b, &ptx, i, &t);
     want(y, list, b->parts[i]);
   }
 }
@@ -311,8 +324,9 @@ static bool remake(Yard *y, const CgProgram *p, const Built *b,
     memcpy(out->kernels.at, b->kernels.at, n * sizeof *b->kernels.at);
   }
   out->parts = NEWN(&y->cx->session, Part *, n + 1);
+  CgPtx ptx = cg_ptx_split(y->cx, dev->text.at);
   for (uint32_t i = 0; i < n; i++)
-    out->parts[i] = part_of(y, out, dev, i, &now[i]);
+    out->parts[i] = part_of(y, out, &ptx, i, &now[i]);
   return true;
 }
 
@@ -515,9 +529,10 @@ static bool mix(Yard *y, const CgProgram *p, const Pair *x, Built *b,
   if (!drv_device_text(y->cx, p, &best, &dev)) return false;
   if (best.kernels.n == n && best.courses && !is_done(y->cx, &best)) {
     best.parts = NEWN(&y->cx->session, Part *, n + 1);
+    CgPtx ptx = cg_ptx_split(y->cx, dev.text.at);
     for (uint32_t i = 0; i < n; i++) {
       best.parts[i] =
-          part_of(y, &best, &dev, i, drv_best_try(&best.courses[i]));
+          part_of(y, &best, &ptx, i, drv_best_try(&best.courses[i]));
       want(y, &list, best.parts[i]);
     }
     if (!run(y, &list)) return false;

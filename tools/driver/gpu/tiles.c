@@ -114,11 +114,18 @@ static bool is_less(const Search *s, Need need, uint32_t i) {
          is_fuller(s->had[i], need);
 }
 
+// Tiles of steps are those of a chunk, however much is left free: what is known
+// of one number holds for all.
+static bool is_fixed(const Search *s, uint32_t i) {
+  return s->each && !drv_is_amd(s->b) && ir_has_steps(s->b->mod->funcs.at[i]);
+}
+
 // What the tiles in m, with `spare` left free, are for those that look.
 static bool settle(Search *s, const Module *m, const int64_t *spare) {
   bool open = false;
   for (uint32_t i = 0; i < s->n; i++) {
     if (!s->open[i] || is_known(s, m, i)) {
+      if (is_fixed(s, i)) s->open[i] = false;
       open |= s->open[i];
       continue;
     }
