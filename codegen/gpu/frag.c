@@ -297,6 +297,14 @@ static uint32_t reg_part(const FragMap *m, uint32_t axis, uint32_t reg) {
   return at[axis];
 }
 
+V gpu_coord_thread(Gpu *n, const FragMap *m, uint32_t axis) {
+  return thread_part(n, m, axis);
+}
+
+uint32_t gpu_coord_reg(const FragMap *m, uint32_t axis, uint32_t reg) {
+  return reg_part(m, axis, reg);
+}
+
 V gpu_coord(Gpu *n, const FragMap *m, uint32_t axis, uint32_t reg) {
   V part = thread_part(n, m, axis);
   uint32_t k = reg_part(m, axis, reg);

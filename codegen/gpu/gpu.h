@@ -244,7 +244,10 @@ V gpu_join(Gpu *n, RKind k, V x, V y);
 bool gpu_scans_in_quads(const Func *f, const Op *op, uint32_t threads);
 void gpu_scan_in_quads(Gpu *n, const Op *op);
 V gpu_identity(Gpu *n, RKind k, DType t);
-// Coordinate along an axis of register reg (i32).
+// Coordinate along an axis of register reg (i32): the sum of what the thread
+// has in all registers and of a constant.
+V gpu_coord_thread(Gpu *n, const FragMap *m, uint32_t axis);
+uint32_t gpu_coord_reg(const FragMap *m, uint32_t axis, uint32_t reg);
 V gpu_coord(Gpu *n, const FragMap *m, uint32_t axis, uint32_t reg);
 // The coordinates of op once more, of which LLVM does not know that they are.
 Frag gpu_coordinates_again(Gpu *n, const Op *op);

@@ -127,8 +127,22 @@ static bool begins(uint32_t reg, uint32_t k, uint32_t step) {
   return reg / step % k == 0;
 }
 
+// Of a tile that is not swizzled: what a register adds is in the instruction.
+static V plain_element(Gpu *n, Tile s, const Type *t, const FragMap *m,
+                       uint32_t reg) {
+  int64_t size = dtype_size(t->dtype), panel = smem_panel_bytes(t);
+  uint32_t row = gpu_coord_reg(m, AXIS_ROW, reg);
+  uint32_t col = gpu_coord_reg(m, AXIS_COL, reg);
+  V at = gpu_mul(n, gpu_coord_thread(n, m, AXIS_ROW), panel);
+  at = gpu_add(n, at, gpu_mul(n, gpu_coord_thread(n, m, AXIS_COL), size));
+  V far = gpu_i32(n, row * panel + col * size), p = gpu_tile_byte(n, s, at);
+  LLVMTypeRef byte = LLVMInt8TypeInContext(n->g->lc);
+  return LLVMBuildGEP2(n->g->b, byte, p, &far, 1, "");
+}
+
 static V element_of(Gpu *n, Tile s, const Type *t, const FragMap *m,
                     uint32_t reg) {
+  if (t->layout == LY_ROW && !s.flip) return plain_element(n, s, t, m, reg);
   V col = gpu_coord(n, m, AXIS_COL, reg);
   return gpu_element(n, s, t, gpu_coord(n, m, AXIS_ROW, reg), col);
 }
