@@ -336,34 +336,6 @@ bool hop_rings_drains(const Rings *w, const Drain *d) {
   return hop_rings_holds(&w->drain, &part);
 }
 
-bool hop_rings_drains_half(const Rings *w, const Drain *d) {
-  Type half = w->drain;
-  half.ext[0] /= 2;
-  return w->halves > 1 && type_eq(&half, &d->tile);
-}
-
-typedef struct Readers {
-  Value tile;
-  uint32_t some, turns;
-} Readers;
-
-static void find_readers(void *data, Op *op) {
-  Readers *r = data;
-  for (uint32_t i = 0; i < op->nargs; i++) {
-    if (op->args[i] != r->tile) continue;
-    r->some++;
-    r->turns += op->code == OP_WGMMA && ir_attr_i(op, AT_TURN, 0);
-  }
-}
-
-// Is the ring's tile multiplied by products in turn alone? The first step of a
-// task goes without.
-static bool waits(const Rings *w, const Ring *ring) {
-  Readers r = {.tile = ring->site->res[0]};
-  ir_walk(w->f->body, find_readers, &r);
-  return r.some && r.some == r.turns;
-}
-
 // More stages, as far as there is room. Tiles that are computed are there soon,
 // once they have been copied.
 static void grow(Rings *w, int64_t room) {
