@@ -286,24 +286,6 @@ uint32_t frag_warp_bytes(const Type *t) {
   return ROWS * (t->slice ? QUAD : t->ext[1]) * WORD;
 }
 
-bool frag_warp_follows(const Op *op) {
-  const Op *prev = op->prev;
-  if (!prev || op->code != OP_FWARP || prev->code != OP_FWARP ||
-      ir_attr_i(prev, AT_POS, 0) != ir_attr_i(op, AT_POS, 0))
-    return false;
-  for (; prev && prev->code == OP_FWARP; prev = prev->prev)
-    if (ir_mentions(op, prev->res[0])) return false;
-  return true;
-}
-
-uint32_t frag_warps_bytes(const Func *f, const Op *op) {
-  uint32_t n = 0;
-  if (op->code != OP_FWARP || frag_warp_follows(op)) return 0;
-  do n += frag_warp_bytes(ir_type(f, op->args[0]));
-  while ((op = op->next) && frag_warp_follows(op));
-  return n;
-}
-
 uint32_t smem_skew_bytes(const Type *result) {
   return result->ext[0] * (result->ext[1] + SKEW_MORE) *
          (uint32_t)dtype_size(result->dtype);

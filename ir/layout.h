@@ -75,10 +75,6 @@ const char *smem_error(const Type *t);
 
 // Shared memory of a group for `fwarp`: the registers of a warp's threads.
 uint32_t frag_warp_bytes(const Type *t);
-// Is that fwarp done with the one in front of it, which is of the same warp?
-bool frag_warp_follows(const Op *op);
-// Of an fwarp and those that follow it; 0 for these.
-uint32_t frag_warps_bytes(const Func *f, const Op *op);
 
 // Shared memory of a group for `skew`: a row of a warp has the columns of the
 // operand that some row of the warp needs, all begin at a multiple of 8.

@@ -199,7 +199,7 @@ static void need_of(void *data, Op *op) {
   bool scan = op->code == OP_FSCAN && !gpu_scans_in_quads(w->f, op, threads);
   if (scan) bytes = tile_bytes(x);
   if (op->code == OP_RELAYOUT) bytes = gpu_relayouts_bytes(w->f, op);
-  if (op->code == OP_FWARP) bytes = frag_warps_bytes(w->f, op);
+  if (op->code == OP_FWARP) bytes = frag_warp_bytes(x);
   if (op->code == OP_SKEW) bytes = smem_skew_bytes(ir_type(w->f, op->res[0]));
   if (op->code == OP_RELAYOUT) w->stay += gpu_stay_bytes(w->f, op);
   if (scan) bytes += 8 * (x->ext[0] + x->ext[1]);

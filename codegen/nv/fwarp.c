@@ -1,7 +1,6 @@
 // fwarp: the registers of another warp, through the group's scratch. A lane's
 // are those of the same lane, so where they lie there is of no account: a piece
-// of 16 bytes of each lane beside that of the next. Several of one warp wait
-// for it together.
+// of 16 bytes of each lane beside that of the next.
 #include "codegen/gpu/gpu.h"
 
 enum { WORD = 4, PIECE = 4, LANES = 32 };
@@ -64,66 +63,29 @@ static V is_warp(Gpu *n, int64_t which) {
   return e_icmp(n->g, LLVMIntEQ, n->grp.warp, gpu_i32(n, which));
 }
 
-static V place(Gpu *n, V base, const Op *first, const Op *op) {
-  uint32_t at = 0;
-  for (; first != op; first = first->next)
-    at += frag_warp_bytes(gpu_arg_type(n, first, 0));
-  return gpu_add(n, base, gpu_i32(n, at));
-}
-
-static const Op *behind(const Op *op) {
-  op = op->next;
-  return op && frag_warp_follows(op) ? op : NULL;
-}
-
-static void define(Gpu *n, const Op *op, const V *other,
-                   const LLVMBasicBlockRef *from) {
-  const Frag *x = gpu_frag(n, op->args[0]), *none = gpu_frag(n, op->args[1]);
-  Frag r = *x;
-  r.w = NEWN(&n->g->cx->scratch, V, x->n);
-  for (uint32_t i = 0; i < x->n; i++) {
-    V in[2] = {none->w[i], other[i]};
-    r.w[i] = LLVMBuildPhi(n->g->b, cg_of(x->w[i]), "");
-    LLVMAddIncoming(r.w[i], in, (LLVMBasicBlockRef *)from, 2);
-  }
-  gpu_define(n, op->res[0], r);
-}
-
-static uint32_t words(Gpu *n, const Op *first) {
-  uint32_t all = 0;
-  for (const Op *op = first; op; op = behind(op))
-    all += gpu_frag(n, op->args[0])->n;
-  return all;
-}
-
-// Those that follow are done with the first.
-void nv_fwarp(Gpu *n, const Op *first) {
+void nv_fwarp(Gpu *n, const Op *op) {
   Cg *g = n->g;
-  if (frag_warp_follows(first)) return;
-  V base = gpu_scratch(n, frag_warps_bytes(n->f, first));
-  V *other = NEWN(&g->cx->scratch, V, words(n, first)), *at = other;
+  const Frag *x = gpu_frag(n, op->args[0]);
+  const Frag *none = gpu_frag(n, op->args[1]);
+  Frag r = *x;
+  V base = gpu_scratch(n, frag_warp_bytes(gpu_arg_type(n, op, 0)));
+  r.w = NEWN(&g->cx->scratch, V, x->n);
+  V *other = NEWN(&g->cx->scratch, V, x->n);
   gpu_sync(n);
-  LLVMBasicBlockRef end = gpu_if(n, is_warp(n, ir_attr_i(first, AT_POS, 0)));
-  for (const Op *op = first; op; op = behind(op)) {
-    V to = place(n, base, first, op);
-    write(n, to, gpu_frag(n, op->args[0]));
-  }
+  LLVMBasicBlockRef end = gpu_if(n, is_warp(n, ir_attr_i(op, AT_POS, 0)));
+  write(n, base, x);
   gpu_end(n, end);
   gpu_sync(n);
-  V zero = is_warp(n, 0);
+  V first = is_warp(n, 0);
   LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(g->b)};
-  end = gpu_if(n, zero);
-  for (const Op *op = first; op; op = behind(op)) {
-    const Frag *x = gpu_frag(n, op->args[0]);
-    V of = place(n, base, first, op);
-    read(n, of, x, at);
-    at += x->n;
-  }
+  end = gpu_if(n, first);
+  read(n, base, x, other);
   from[1] = LLVMGetInsertBlock(g->b);
   gpu_end(n, end);
-  at = other;
-  for (const Op *op = first; op; op = behind(op)) {
-    define(n, op, at, from);
-    at += gpu_frag(n, op->args[0])->n;
+  for (uint32_t i = 0; i < x->n; i++) {
+    V in[2] = {none->w[i], other[i]};
+    r.w[i] = LLVMBuildPhi(g->b, cg_of(x->w[i]), "");
+    LLVMAddIncoming(r.w[i], in, from, 2);
   }
+  gpu_define(n, op->res[0], r);
 }

@@ -404,24 +404,6 @@ static void settle(void *data, Op *op) {
   ir_erase(op);
 }
 
-static bool is_used(const Op *from, const Op *to, Value v) {
-  for (const Op *op = from; op != to; op = op->next)
-    if (ir_mentions(op, v)) return true;
-  return false;
-}
-
-// What is taken of one warp is taken together: each waits for all warps twice.
-static void gather(Func *f) {
-  for (Op *op = f->body->last, *prev, *last = NULL; op; op = prev) {
-    prev = op->prev;
-    if (op->code != OP_FWARP) continue;
-    bool same = last && ir_attr_i(last, AT_POS, 0) == ir_attr_i(op, AT_POS, 0);
-    if (same && !is_used(op->next, last->next, op->res[0]))
-      ir_move_before(op, last);
-    last = op;
-  }
-}
-
 static void deal_func(Ctx *cx, Func *f, bool nested) {
   Arena *a = &cx->scratch;
   uint32_t n = f->values.n;
@@ -440,7 +422,6 @@ static void deal_func(Ctx *cx, Func *f, bool nested) {
                     .span = loop->span};
   Settling s = {.f = f, .dealt = loop && group && deals(&d)};
   ir_walk(f->body, settle, &s);
-  gather(f);
 }
 
 bool pass_deal_keys(Ctx *cx, Module *m, const PassOpt *opt) {

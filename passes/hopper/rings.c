@@ -543,8 +543,10 @@ static bool exchanges(const Func *f, const Region *r) {
 }
 
 static int64_t moved_bytes(const Func *f, const Op *op) {
-  if (op->code == OP_SKEW) return smem_skew_bytes(ir_type(f, op->res[0]));
-  return frag_warps_bytes(f, op);
+  const Type *t = op->nres ? ir_type(f, op->res[0]) : NULL;
+  return op->code == OP_SKEW    ? smem_skew_bytes(t)
+         : op->code == OP_FWARP ? frag_warp_bytes(t)
+                                : 0;
 }
 
 // What code generation needs to exchange columns within warps, and registers of
