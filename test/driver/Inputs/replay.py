@@ -1,4 +1,4 @@
-"""replay.py TARGET FILE.attn DIMS: the text of every level and what is dumped
+"""replay.py TARGET FILE.attn DIMS [PROGRAM]: the text of every level and what is dumped
 behind every pass, given to attn-opt, ends in the text of level mach that attnc
 ends in."""
 import os
@@ -20,8 +20,10 @@ def bare(text):
 
 
 def main():
-    target, path, dims = sys.argv[1:]
+    target, path, dims, *fn = sys.argv[1:]
     attnc = ['attnc', path, '--target', target, '-D', dims]
+    if fn:
+        attnc += ['--fn', *fn]
     with tempfile.TemporaryDirectory() as tmp:
         end = bare(out(*attnc, '--emit=mach', '--dump-dir', tmp))
         texts = {name: open(os.path.join(tmp, name)).read()
