@@ -170,7 +170,6 @@ typedef struct CgKernelRecord {
   Vec(CgExpr) numbers;  // that the host computes, over the module's dims
   uint32_t registers, spill_bytes;  // of a thread; after cg_ptxas
   uint32_t rare_bytes;              // of these, where few steps go
-  uint32_t instructions;            // of its machine code; 0: not known
   CgExpr when;       // what tensors must be, over the module's dims; n = 0: any
   bool serialized;   // ptxas made the products synchronous
   uint32_t warning;  // number of ptxas's first C75xx, or 0
@@ -200,8 +199,6 @@ uint64_t cg_kernel_cost(const CgKernelRecord *k);
 // Bytes that k, whose machine code is in cubin, spills in loops of tiles that
 // masks cut, and outside of loops, where it has such.
 uint32_t cg_rare_spills(Ctx *cx, const CgKernelRecord *k, CgBytes cubin);
-// Instructions of `symbol` in cubin; 0: it has none.
-uint32_t cg_instructions(CgBytes cubin, const char *symbol);
 
 // Assembly (CG_ASM: PTX; AMD: also CG_OBJECT, which cg_lld links) or LLVM text
 // (CG_LLVM_RAW, CG_LLVM) of all programs of m, a
@@ -247,9 +244,9 @@ bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint32_t level,
 // Appends ptx with at most so many registers of a thread where a kernel may
 // have all, in place of the CTAs that are to fit. False: there is none.
 bool cg_ptx_capped(const char *ptx, uint32_t registers, Buf *out);
-// Appends PTX of several kernels with number i of them alone, for ptxas a
-// program of its own: it compiles each kernel as if there were no others. A
-// zero stands behind it.
+// Appends PTX of several kernels with number i of them alone, for ptxas a program
+// of its own: it compiles each kernel as if there were no others. A zero stands
+// behind it.
 void cg_ptx_alone(const CgPtx *ptx, uint32_t i, Buf *out);
 
 // One object of several for AMD, in order: as cg_gpu makes it of their kernels

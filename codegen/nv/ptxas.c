@@ -268,9 +268,8 @@ bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint32_t level,
   if (!assemble(&a, ptx, level, &made)) return false;
   for (uint32_t i = 0; out->kernels && i < out->kernels->n; i++) {
     CgKernelRecord *k = &out->kernels->at[i];
-    CgBytes cubin = {out->cubin->at, out->cubin->n};
-    k->rare_bytes = cg_rare_spills(cx, k, cubin);
-    k->instructions = cg_instructions(cubin, k->symbol);
+    k->rare_bytes =
+        cg_rare_spills(cx, k, (CgBytes){out->cubin->at, out->cubin->n});
   }
   if (out->log) buf_add(out->log, said.at, said.n);
   return true;

@@ -367,11 +367,6 @@ static bool find_code(CgBytes cubin, const char *symbol, Code *c) {
   return false;
 }
 
-uint32_t cg_instructions(CgBytes cubin, const char *symbol) {
-  Code c = {0};
-  return find_code(cubin, symbol, &c) ? c.n : 0;
-}
-
 uint32_t cg_rare_spills(Ctx *cx, const CgKernelRecord *k, CgBytes cubin) {
   TextLoops text = {0};
   Code c = {.a = &cx->session};

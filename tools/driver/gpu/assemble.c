@@ -281,7 +281,6 @@ static void note_first(Ctx *cx, Built *b) {
     if (t.flaws)
       t.room = drv_registers_left(cx, b->kernels.at[i].func, b->recipe.target);
     t.cost = cg_kernel_cost(&b->parts[i]->kernel);
-    t.instructions = b->parts[i]->kernel.instructions;
     drv_note_try(&b->courses[i], t, !b->parts[i]->told);
   }
 }
@@ -337,9 +336,8 @@ static bool next_tries(const Built *b, DrvTry *now) {
   bool any = false;
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     now[i] = *drv_best_try(&b->courses[i]);
-    const Func *f = b->kernels.at[i].func;
-    if (now[i].flaws && !drv_is_slight(&now[i], f))
-      any |= drv_next_try(&b->courses[i], f, &now[i]);
+    if (now[i].flaws)
+      any |= drv_next_try(&b->courses[i], b->kernels.at[i].func, &now[i]);
   }
   return any;
 }
@@ -356,7 +354,6 @@ static bool note_tries(const Built *b, const Built *made, const DrvTry *now,
     bool none = !run && !p;
     t.flaws = none ? UINT64_MAX : cg_kernel_flaws(&p->kernel);
     t.cost = none ? UINT64_MAX : cg_kernel_cost(&p->kernel);
-    t.instructions = none ? 0 : p->kernel.instructions;
     if (none || p->done) drv_note_try(&b->courses[i], t, run);
     else all = false;
   }
@@ -450,7 +447,6 @@ static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
 bool drv_may_run(const Built *b, uint32_t i) {
   const Course *c = b->parts ? &b->courses[i] : NULL;
   bool left = !c || c->runs < COST_PTXAS_RUNS;
-  if (c && drv_is_slight(drv_best_try(c), b->kernels.at[i].func)) return false;
   return (left || b->kernels.at[i].lacks) && cg_kernel_cost(&b->kernels.at[i]);
 }
 

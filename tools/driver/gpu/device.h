@@ -31,7 +31,6 @@ typedef struct DrvTry {
   uint32_t level, registers;  // registers: of a thread at most; 0: as it says
   int64_t room;  // that a thread has beyond those that live (ir/pressure.h)
   uint64_t flaws, cost;
-  uint32_t instructions;  // of its machine code; 0: not known
 } DrvTry;
 
 // What was tried for a kernel, the first code first (remedy.c). Code that is
@@ -155,8 +154,6 @@ int64_t drv_relief_of(const DrvTry *now, uint32_t n);
 // Registers of a thread that live at once in f; those that it has beyond.
 uint32_t drv_lives(Ctx *cx, const Func *f);
 int64_t drv_registers_left(Ctx *cx, const Func *f, const Target *t);
-// Is what t leaves spilled of f too little for other code to be faster?
-bool drv_is_slight(const DrvTry *t, const Func *f);
 // Whether the tries `now` of b's kernels are worth making, by what lives in
 // their code (judge.c), which goes to `room`. Those that are not are noted, and
 // false is returned.

@@ -25,13 +25,6 @@ int64_t drv_relief_of(const DrvTry *now, uint32_t n) {
   return all;
 }
 
-// Other code does more elsewhere: where chunks of steps spill next to nothing
-// of all that they do it is no faster.
-bool drv_is_slight(const DrvTry *t, const Func *f) {
-  if (!ir_has_steps(f) || !ir_has_products(f)) return false;
-  return t->flaws / sizeof(uint32_t) * COST_PTXAS_SLIGHT < t->instructions;
-}
-
 // Far more lives at once than a thread has: by the text, and by what ptxas
 // spills at best.
 static bool is_far(const Course *c, const DrvTry *t) {
