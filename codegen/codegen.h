@@ -244,9 +244,9 @@ bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint32_t level,
 // Appends ptx with at most so many registers of a thread where a kernel may
 // have all, in place of the CTAs that are to fit. False: there is none.
 bool cg_ptx_capped(const char *ptx, uint32_t registers, Buf *out);
-// Appends PTX of several kernels with number i of them alone, for ptxas a program
-// of its own: it compiles each kernel as if there were no others. A zero stands
-// behind it.
+// Appends PTX of several kernels with number i of them alone, for ptxas a
+// program of its own: it compiles each kernel as if there were no others. A
+// zero stands behind it.
 void cg_ptx_alone(const CgPtx *ptx, uint32_t i, Buf *out);
 
 // One object of several for AMD, in order: as cg_gpu makes it of their kernels
