@@ -82,6 +82,7 @@ typedef struct Place {
   bool alone;           // launch says so: one workgroup on a CU
   bool once;            // or that keys are read once, by few rows
   uint32_t most;        // rows that the body is for, 0: any
+  Dim few;              // which: no more than `most`; or DIM_NONE
   bool dense;           // launch says so: rows of tensors are dense
   bool mixed;           // and that operations may mix, as tiles that are copied
                         // ahead need no registers
@@ -163,6 +164,8 @@ Value lower_scalar(Place *p, Value v);
 bool lower_quotient(Place *p, const Op *op, const View *v, Role r, Value *y);
 // op, if it is a clamped sum that fits 32 bits where the sum does not: *y.
 bool lower_clamp(Place *p, const Op *op, const View *v, Role r, Value *y);
+// Does the body have few of d: of its rows, or of a factor of them?
+bool lower_is_few(const Place *p, Dim d);
 // Emits a rooted op at the innermost scope.
 void lower_root(Place *p, Op *op);
 void lower_set(Place *p, Value v, Value x);

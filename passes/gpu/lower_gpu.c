@@ -209,6 +209,22 @@ static uint32_t most_rows(const Target *t, const PassOpt *opt) {
   return opt->fewest ? t->gpu.rows : HW_GROUP_ROWS;
 }
 
+// The rows that a body for few of them has few of, or DIM_NONE: what the
+// program's own function has tiles of (plan_group_rows). What its other
+// functions have tiles of, tables of keys for one, may be longer.
+static Dim few_rows(const Module *m) {
+  const Func *own = NULL;
+  bool keys = false;
+  for (uint32_t i = 0; i < m->funcs.n && !own; i++)
+    if (!strchr(m->funcs.at[i]->name, '.')) own = m->funcs.at[i];
+  for (uint32_t a = 0; own && a < own->axes.n; a++)
+    keys |= own->axes.at[a].role == AX_KEY;
+  for (uint32_t i = 0; keys && i < own->grid.n; i++)
+    if (own->grid.at[i].tile > 1)
+      return own->axes.at[own->grid.at[i].axis].extent;
+  return DIM_NONE;
+}
+
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
                         const PassOpt *all) {
   PassOpt own = *all, *opt = &own;
@@ -221,6 +237,7 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
              .alone = is_alone(t, opt),
              .once = t->gpu.hopper && (opt->few || opt->decode),
              .most = most_rows(t, opt),
+             .few = few_rows(m),
              .scarce = relief_scarce(opt),
              .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided,
              .mixed = t->gpu.direct && !opt->strided && !opt->spare_regs};

@@ -237,16 +237,15 @@ static bool is_factor(const DimTab *t, Dim n, Dim d) {
 
 // Of a body for few rows one group has all of them: none of the extents that
 // they are a product of is larger where there are rows at all.
-static bool is_few(const Place *p, Dim d) {
-  return p->most && p->lane >= 0 &&
-         is_factor(&p->m->dims, p->f->axes.at[p->lane].extent, d);
+bool lower_is_few(const Place *p, Dim d) {
+  return p->most && p->few && is_factor(&p->m->dims, p->few, d);
 }
 
 static Range any_range(const Place *p, Dim d);
 
 static Range dim_range(const Place *p, Dim d) {
   Range r = any_range(p, d);
-  return is_few(p, d) ? (Range){r.lo, fmin(r.hi, p->most)} : r;
+  return lower_is_few(p, d) ? (Range){r.lo, fmin(r.hi, p->most)} : r;
 }
 
 static Range any_range(const Place *p, Dim d) {

@@ -175,10 +175,10 @@ static bool is_planned(const Planned *x, const GridDim *g) {
 // number of it.
 static bool is_single(const Place *p, const GridDim *g) {
   DimTab *d = &p->m->dims;
+  Dim extent = p->g->axes.at[g->axis].extent;
   int64_t lo, hi;
-  dim_bounds(d, dim_ceildiv(d, p->g->axes.at[g->axis].extent, g->tile), &lo,
-             &hi);
-  return hi <= 1 || ((int)g->axis == p->lane && p->most && g->tile >= p->most);
+  dim_bounds(d, dim_ceildiv(d, extent, g->tile), &lo, &hi);
+  return hi <= 1 || (lower_is_few(p, extent) && g->tile >= p->most);
 }
 
 static Value tiles_along(const Place *p, Builder *b, const GridDim *g) {
