@@ -24,7 +24,7 @@ BUDGET = pathlib.Path(__file__).with_name("objects.txt")
 REGISTERS, LONGER = 16, 1.1
 SCRATCH = re.compile(r"^\t(scratch_|buffer_\w+ [^/]*\boff, s\[)", re.M)
 # Why there is scratch memory is in docs/amd.md.
-KNOWN = {"nsa:D=128": "gfx1", "mxfp4_decode": "gfx", "nvfp4_decode": "gfx"}
+KNOWN = {"nsa:D=128": "gfx1", "topk_index:D=128": "gfx1", "mxfp4_decode": "gfx", "nvfp4_decode": "gfx"}
 
 
 def programs(std):
@@ -144,7 +144,8 @@ def report(job, both):
     what = f"{name}:{dims}:{target}"
     with tempfile.TemporaryDirectory() as d:
         out = pathlib.Path(d) / "k.o"
-        args = ["attnc", path, "--fn", name, "--target", target, "-o", out]
+        args = ["attnc", path, "--fn", name, "--target", target, "-o", out,
+                "--max-seconds=300"]  # topk_index, D 128, gfx1100: 85 s
         args += ["--dim=T=bf16"] if typed else []
         args += [f"--dim={dims}"] if dims else []
         done = subprocess.run(args + ([] if both else ["--emit=hsaco"]),
