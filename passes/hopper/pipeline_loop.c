@@ -23,6 +23,7 @@
 // Tests: test/passes/pipeline_loop/.
 #include "passes/support/cost.h"
 #include "passes/support/full_tiles.h"
+#include "passes/support/needed.h"
 #include "ir/layout.h"
 #include "passes/hopper/beside.h"
 #include "passes/hopper/scaled.h"
@@ -251,12 +252,7 @@ static bool in_body(const Stage *s, const Op *op) {
 
 // v's value in this copy; what it needs is cloned first.
 static Value need(Copy *c, Value v) {
-  Op *op = ir_def(c->s->f, v);
-  if (vmap_get(&c->map, v) != v || !in_body(c->s, op))
-    return vmap_get(&c->map, v);
-  for (uint32_t i = 0; i < op->nargs; i++) need(c, op->args[i]);
-  ir_clone(c->b, c->s->f, op, &c->map, NULL);
-  return vmap_get(&c->map, v);
+  return needed_clone(c->b, c->s->body, &c->map, v);
 }
 
 static Value product(Builder *b, const Op *mma, Value x, Value y, Value c) {

@@ -29,6 +29,7 @@
 #include "ir/pressure.h"
 #include "passes/hopper/beside.h"
 #include "passes/support/cost.h"
+#include "passes/support/needed.h"
 
 enum { MAX_PRODUCTS = 8, GROUPS = 2 };
 
@@ -171,11 +172,7 @@ static bool is_made(const Copy *c, Value v) {
 
 // v's value in this copy; what it needs is cloned first.
 static Value need(Copy *c, Value v) {
-  Op *op = ir_def(c->s->f, v);
-  if (is_made(c, v) || !in_body(c->s, op)) return vmap_get(&c->map, v);
-  for (uint32_t i = 0; i < op->nargs; i++) need(c, op->args[i]);
-  ir_clone(c->b, c->s->f, op, &c->map, NULL);
-  return vmap_get(&c->map, v);
+  return needed_clone(c->b, c->s->body, &c->map, v);
 }
 
 static Value zeros(Builder *b, Type t) {
