@@ -124,6 +124,13 @@ CgKernel cg_kernel(Cg *g, const Func *f, const uint32_t *dim_at,
 LLVMValueRef cg_shared(Cg *g, const Func *f, const uint32_t *dim_at,
                        const char *name);
 
+// ---- a module as bytes (write.c) ---------------------------------------------
+// Each appends to out. Where LLVM finds no memory they leave as arenas do.
+void cg_write_text(Cg *g, Buf *out);
+// False: a diagnostic was added (A0801).
+bool cg_write_code(Cg *g, LLVMTargetMachineRef tm, LLVMCodeGenFileType type,
+                   Buf *out);
+
 // ---- the end of a module (target.c) -----------------------------------------
 // Frees what g holds of LLVM, and the machine.
 void cg_end(Cg *g, LLVMTargetMachineRef tm);

@@ -77,21 +77,12 @@ static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
   bool nvidia = g->target->gpu.vendor == VENDOR_NVIDIA;
   if (what != CG_LLVM_RAW && nvidia) gpu_order(g);
   if (what == CG_LLVM_RAW || what == CG_LLVM) {
-    char *s = LLVMPrintModuleToString(g->mod);
-    buf_str(out, s);
-    LLVMDisposeMessage(s);
+    cg_write_text(g, out);
     return true;
   }
-  LLVMMemoryBufferRef m = NULL;
   LLVMCodeGenFileType type =
       what == CG_OBJECT ? LLVMObjectFile : LLVMAssemblyFile;
-  if (LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, type, &message, &m)) {
-    cg_fail(g->cx, "assembly", message);
-    return false;
-  }
-  buf_add(out, LLVMGetBufferStart(m), LLVMGetBufferSize(m));
-  LLVMDisposeMemoryBuffer(m);
-  return !g->failed;
+  return cg_write_code(g, tm, type, out) && !g->failed;
 }
 
 // Takes the place of a kernel: labels count functions.

@@ -108,21 +108,11 @@ static bool optimize(Cg *g, LLVMTargetMachineRef tm) {
 
 static bool write_out(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
   if (what == CG_LLVM_RAW || what == CG_LLVM) {
-    char *s = LLVMPrintModuleToString(g->mod);
-    buf_str(out, s);
-    LLVMDisposeMessage(s);
+    cg_write_text(g, out);
     return true;
   }
-  char *message = NULL;
-  LLVMMemoryBufferRef m = NULL;
   LLVMCodeGenFileType t = what == CG_ASM ? LLVMAssemblyFile : LLVMObjectFile;
-  if (LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, t, &message, &m)) {
-    cg_fail(g->cx, "machine code", message);
-    return false;
-  }
-  buf_add(out, LLVMGetBufferStart(m), LLVMGetBufferSize(m));
-  LLVMDisposeMemoryBuffer(m);
-  return true;
+  return cg_write_code(g, tm, t, out);
 }
 
 static void layout(Cg *g, LLVMTargetMachineRef tm, const char *triple) {
