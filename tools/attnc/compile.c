@@ -207,10 +207,17 @@ static int compile(Session *s, void *data) {
   return EXIT_OK;
 }
 
+// A name that says what the file is: -o gqa.so is a shared library.
+static bool names_shared(const Cli *cli) {
+  size_t n = cli->output ? strlen(cli->output) : 0;
+  return !cli->emit && n > 3 && strcmp(cli->output + n - 3, ".so") == 0;
+}
+
 int command_compile(Cli *cli) {
   Job *j = NEW(&cli->arena, Job);
   if (cli->emit && !(j->stage = find_stage(cli))) return EXIT_USAGE;
   if (cli->emit && cli->shared)
     return usage_error(cli, "--shared and --emit exclude each other");
+  if (names_shared(cli)) cli->shared = true;
   return session_run(cli, compile, j);
 }
