@@ -139,7 +139,8 @@ void tile_linear_store(const Tiler *t, Builder *b, Value state) {
 // ---------------------------------------------------------------- joins
 enum { MAX_PIECES = 4 };
 
-// Rows of a state, in pieces: a thread has registers for some of a map's.
+// Rows of a state, in pieces: a thread has registers for some of a map's, and
+// shared memory is for some. Of the last piece there may be fewer.
 typedef struct Rows {
   uint32_t axis, n;
   Value at[MAX_PIECES];
@@ -149,12 +150,13 @@ static Rows open_rows(Tiler *t, Builder *b) {
   DimTab *d = &t->to->mod->dims;
   int64_t all = COST_JOIN_ROWS;
   dim_is_const(d, rows(t), &all);
-  Rows r = {.n = all % COST_JOIN_ROWS ? 1 : (uint32_t)(all / COST_JOIN_ROWS)};
-  Dim size = dim_const(d, all / r.n);
+  Rows r = {.n = (uint32_t)((all + COST_JOIN_ROWS - 1) / COST_JOIN_ROWS)};
+  int64_t each = (all + r.n - 1) / r.n;
+  Dim size = dim_const(d, each);
   r.axis = ir_axis(t->to, "row", AX_VEC, size);
   Value x = ir_iota(b, r.axis, size);
   for (uint32_t i = 0; i < r.n; i++)
-    r.at[i] = i ? ir_2(b, OP_ADD, x, ir_int(b, all / r.n * i)) : x;
+    r.at[i] = i ? ir_2(b, OP_ADD, x, ir_int(b, each * i)) : x;
   return r;
 }
 
