@@ -19,19 +19,36 @@
 #include "passes/support/cost.h"
 #include "passes/pass.h"
 
+#include <string.h>
+
 typedef struct Moving {
   Op *op;
   bool here;  // goes in front of the loop
 } Moving;
 
+// An op behind the loop, or the loop, and what it takes from outside of it.
+typedef struct Taker {
+  const Op *op;
+  uint32_t from, n;  // in Early.taken
+} Taker;
+
 typedef struct Early {
   Func *f;
   uint32_t threads;
   const Op *loop;
-  bool *ready;      // by value: there before the loop
-  bool *kept;       // by value: counted
-  Vec(Moving) ops;  // that could move, in order
+  bool *ready;        // by value: there before the loop
+  bool *kept;         // by value: counted
+  bool *within;       // by value: the loop keeps it itself
+  int32_t *size;      // by value: registers; SIZE_UNKNOWN, SIZE_FREE
+  Vec(Moving) ops;    // that could move, in order
+  Vec(Taker) takers;  // the loop, and what is behind it
+  Vec(Value) taken;
 } Early;
+
+enum {
+  SIZE_UNKNOWN = -2,
+  SIZE_FREE = -1
+};  // of values made where they are used
 
 static bool is_loop(const Op *op) {
   return op->code == OP_FOR || op->code == OP_WHILE;
@@ -62,12 +79,22 @@ static bool can_move(const Early *e, const Op *op) {
   return true;
 }
 
-// Results of ops in front of the loop are there, what regions have inside is
-// not asked for.
+// What regions have inside is theirs.
+static void hide(Early *e, const Op *op) {
+  for (uint32_t i = 0; i < op->nres; i++) e->ready[op->res[i]] = false;
+  for (uint32_t i = 0; i < op->nregions; i++) {
+    const Region *r = op->regions[i];
+    for (uint32_t k = 0; k < r->params.n; k++)
+      e->ready[r->params.at[k]] = false;
+    for (const Op *o = r->first; o; o = o->next) hide(e, o);
+  }
+}
+
+// Results of ops in front of the loop are there.
 static void begin(Early *e) {
-  for (Value v = 1; v < e->f->values.n; v++) e->ready[v] = true;
-  for (const Op *op = e->loop; op; op = op->next)
-    for (uint32_t i = 0; i < op->nres; i++) e->ready[op->res[i]] = false;
+  for (Value v = 1; v < e->f->values.n; v++)
+    e->ready[v] = true, e->kept[v] = false;
+  for (const Op *op = e->loop; op; op = op->next) hide(e, op);
   e->ops.n = 0;
 }
 
@@ -86,35 +113,68 @@ static void find(Early *e, Arena *a) {
 }
 
 // ---------------------------------------------------------------- what it costs
+static int32_t size_of(Early *e, Value v) {
+  int32_t *n = &e->size[v];
+  if (*n == SIZE_UNKNOWN)
+    *n = pressure_free(e->f, v)
+             ? SIZE_FREE
+             : (int32_t)pressure_of(ir_type(e->f, v), e->threads);
+  return *n;
+}
+
 static uint32_t keep(Early *e, Value v) {
   uint32_t n = 0;
   const Op *op = ir_def(e->f, v);
   if (!e->ready[v] || e->kept[v]) return 0;
   e->kept[v] = true;
-  if (!pressure_free(e->f, v)) return pressure_of(ir_type(e->f, v), e->threads);
+  int32_t size = size_of(e, v);
+  if (size != SIZE_FREE) return (uint32_t)size;
   for (uint32_t i = 0; i < op->nargs; i++) n += keep(e, op->args[i]);
   return n;
 }
 
-static uint32_t keep_all(Early *e, const Op *op) {
+static uint32_t keep_taken(Early *e, const Taker *t) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < op->nargs; i++) n += keep(e, op->args[i]);
-  for (uint32_t i = 0; i < op->nregions; i++)
-    for (const Op *o = op->regions[i]->first; o; o = o->next)
-      n += keep_all(e, o);
+  for (uint32_t i = 0; i < t->n; i++) n += keep(e, e->taken.at[t->from + i]);
   return n;
+}
+
+// Values that are there, or could be, once each.
+static void take(Early *e, const Op *op, Arena *a) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Value v = op->args[i];
+    if (!e->ready[v] || e->kept[v]) continue;
+    e->kept[v] = true;
+    vec_push(a, &e->taken, v);
+  }
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next) take(e, o, a);
+}
+
+// Of the loop and what is behind it; `ready` holds for all that could move.
+static void find_takers(Early *e, Arena *a) {
+  e->takers.n = e->taken.n = 0;
+  for (const Op *op = e->loop; op; op = op->next) {
+    Taker t = {.op = op, .from = e->taken.n};
+    take(e, op, a);
+    t.n = e->taken.n - t.from;
+    for (uint32_t i = 0; i < t.n; i++) e->kept[e->taken.at[t.from + i]] = false;
+    vec_push(a, &e->takers, t);
+  }
+  keep_taken(e, &e->takers.at[0]);
+  memcpy(e->within, e->kept, sizeof *e->kept * e->f->values.n);
 }
 
 // Registers of what lives through the loop, whose own needs count anyway.
 static uint32_t cost(Early *e) {
   uint32_t n = 0, next = 0;
-  for (Value v = 1; v < e->f->values.n; v++) e->kept[v] = false;
-  keep_all(e, e->loop);
-  for (const Op *op = e->loop->next; op; op = op->next) {
+  memcpy(e->kept, e->within, sizeof *e->kept * e->f->values.n);
+  for (uint32_t i = 1; i < e->takers.n; i++) {
+    const Op *op = e->takers.at[i].op;
     bool here =
         next < e->ops.n && e->ops.at[next].op == op && e->ops.at[next++].here;
-    if (!here && !(op->nres && pressure_free(e->f, op->res[0])))
-      n += keep_all(e, op);
+    if (!here && !(op->nres && size_of(e, op->res[0]) == SIZE_FREE))
+      n += keep_taken(e, &e->takers.at[i]);
   }
   return n;
 }
@@ -176,9 +236,10 @@ static void choose(Early *e, Arena *a) {
 static void visit(Early *e, Op *loop, Arena *a) {
   e->loop = loop;
   begin(e);
-  uint32_t before = cost(e);
   find(e, a);
+  find_takers(e, a);
   for (uint32_t i = 0; i < e->ops.n; i++) set(e, &e->ops.at[i], false);
+  uint32_t before = cost(e);
   choose(e, a);
   if (!e->ops.n || thin_out(e) + COST_EARLY_LEAST > before) return;
   for (uint32_t i = 0; i < e->ops.n; i++)
@@ -202,7 +263,10 @@ bool pass_sched_pressure(Ctx *cx, Module *m, const PassOpt *opt) {
     Early e = {.f = f,
                .threads = ir_group_threads(f, launch),
                .ready = NEWN(&cx->scratch, bool, f->values.n),
-               .kept = NEWN(&cx->scratch, bool, f->values.n)};
+               .kept = NEWN(&cx->scratch, bool, f->values.n),
+               .within = NEWN(&cx->scratch, bool, f->values.n),
+               .size = NEWN(&cx->scratch, int32_t, f->values.n)};
+    for (Value v = 0; v < f->values.n; v++) e.size[v] = SIZE_UNKNOWN;
     region(&e, f->body, &cx->scratch);
   }
   return true;
