@@ -302,14 +302,6 @@ static bool check_sload(Verifier *v, const Op *op) {
   return row || col || fills(x, &part, flip) || wrong_result(v, op);
 }
 
-static bool check_exchange(Verifier *v, const Op *op) {
-  const Type *x = arg_type(v, op, 0), *s = res_type(v, op);
-  bool ok = is_tile(s) && is_whole(x) && s->dtype == x->dtype &&
-            s->ext[0] == x->ext[0] && s->ext[1] == x->ext[1] &&
-            s->layout != LY_ROW;
-  return ok || wrong_result(v, op);
-}
-
 // One below the other: of one panel, whose rows lie so.
 static bool check_gtile(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0), *s = res_type(v, op);
@@ -441,10 +433,10 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_FWARP] = check_fwarp,     [OP_SKEW] = check_skew,
     [OP_FTRINV] = check_ftrinv,   [OP_GLOAD] = check_gload,
     [OP_GSTORE] = check_gstore,   [OP_SFILL] = check_sfill,
-    [OP_SPUT] = check_sput,       [OP_EXCHANGE] = check_exchange,
-    [OP_GJOIN] = check_gjoin,     [OP_GTILE] = check_gtile,
-    [OP_SLOAD] = check_sload,     [OP_MMA] = check_mma,
-    [OP_WGMMA] = check_wgmma,     [OP_WG_WAIT] = check_wait,
+    [OP_SPUT] = check_sput,       [OP_GJOIN] = check_gjoin,
+    [OP_GTILE] = check_gtile,     [OP_SLOAD] = check_sload,
+    [OP_MMA] = check_mma,         [OP_WGMMA] = check_wgmma,
+    [OP_WG_WAIT] = check_wait,
 };
 
 // Fragments of a type that the threads of the group cannot hold.

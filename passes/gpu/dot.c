@@ -313,24 +313,6 @@ static Value start(Place *p, const Op *op, Type *t) {
   return p->failed ? 0 : lower_as(b, c, *t);
 }
 
-// Weights of a group's keys, and of the other one's: their tile is asked for
-// while the first are multiplied.
-static Value by_groups(Place *p, const Product *d, const Parts *x,
-                       const Parts *y, Value c) {
-  Builder *b = lower_at(p, (int)p->scopes.n - 1);
-  const Type *t = ir_type(p->g, x->part[0]), sums = *ir_type(p->g, c);
-  Type tile = lower_smem_type(t->dtype, t->ext[0], t->ext[1]);
-  IrAttr trans = attr_i(AT_TRANS, 1);
-  Value given = lower_op(b, OP_EXCHANGE, x->part, 1, tile, NULL, 0);
-  Value args[] = {x->part[0], y->part[0], c, y->from, p->scored};
-  assert(y->row == d->r);
-  (void)d;
-  args[2] = lower_op(b, OP_MMA, args, 5, sums, &trans, 1);
-  args[0] = given;
-  args[4] = ir_2(b, OP_SUB, lower_int(b, t->ext[1]), p->scored);
-  return lower_op(b, OP_MMA, args, 5, sums, &trans, 1);
-}
-
 static Value zeros(Builder *b, Type t) {
   IrAttr zero = attr_f(AT_VALUE, 0);
   return lower_op(b, OP_CONST, NULL, 0, t, &zero, 1);
@@ -351,11 +333,8 @@ void lower_dot(Place *p, const Op *op) {
   if (p->failed) return;
   Builder *b = lower_at(p, (int)p->scopes.n - 1);
   b->span = op->span;
-  if ((int)d.n == p->spread) y.from = p->scored;
-  if ((int)d.r == p->spread) {
-    p->memo[op->res[0]][0] = by_groups(p, &d, &x, &y, c ? c : zeros(b, t));
-    return;
-  }
+  // Columns of which a group has some, or else all: by panels as they come.
+  if (p->part >= 0 && !y.from) y.from = lower_int(b, 0);
   IrAttr at[2];
   uint32_t n = 0;
   if (y.row == d.r) at[n++] = attr_i(AT_TRANS, 1);

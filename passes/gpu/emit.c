@@ -137,7 +137,6 @@ Value lower_coord(Place *p, Builder *b, uint32_t axis, Role r) {
   Value x = lower_op(b, OP_COORD, NULL, 0, lower_slice_type(p, DT_I32, axis, r),
                      &at, 1);
   Value by = lower_moved(p, b, axis);
-  if ((int)axis == p->spread && r % 2 == ROLE_COL) by = p->scored;
   return by ? lower_2(b, OP_ADD, x, by) : x;
 }
 

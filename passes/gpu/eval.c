@@ -298,15 +298,13 @@ static Value reduce_along(Place *p, Value x, View *v, RKind k, int axis,
     bool vote = k == RK_ANY || k == RK_ALL;
     IrAttr all[] = {at[0], vote ? attr_i(AT_WARP, 1) : at[1]};
     bool same = vote && p->part >= 0 && !row;  // columns are all in one warp
-    x = lower_op(b, vote ? OP_VOTE : OP_FREDUCE, &x, 1, type_scalar(dt), all,
-                 vote && !same ? 1 : 2);
-    return lower_joined(p, b, x, (uint32_t)axis, k);
+    return lower_op(b, vote ? OP_VOTE : OP_FREDUCE, &x, 1, type_scalar(dt), all,
+                    vote && !same ? 1 : 2);
   }
   Role f = 2 * v->frag;
   Type t = row ? lower_slice_type(p, dt, (uint32_t)v->col, f + ROLE_COL)
                : lower_slice_type(p, dt, (uint32_t)v->row, f + ROLE_ROW);
   Value y = lower_op(b, OP_FREDUCE, &x, 1, t, at, 2);
-  y = lower_joined(p, b, y, (uint32_t)axis, k);
   if (row) *v = (View){v->col, -1, v->csize, 0, v->frag};
   else v->col = -1;
   return y;

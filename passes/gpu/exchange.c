@@ -3,14 +3,7 @@
 //   %y = gjoin(%x) {kind = max}        sstore(slot(%a, %wg), %x) {trans}
 //                                 ->   bar_sync(1)
 //                                      %y = max(sload(slot(%a, 0)), ..)
-//   %t = exchange(%p)                  sstore(slot(%b, %wg), %p)
-//   ..                                 fence_async()
-//   mma(%t, ..)                        ..
-//                                      bar_sync(1)
-//                                      mma(slot(%b, 1 - %wg), ..)
-//
-// An exchange is waited for where its tile is read. What is joined together has
-// one barrier.
+// What is joined together has one barrier.
 // A buffer is written again when all have read it: between two ops with one
 // buffer stands the barrier of another, as each has its own in a region, and
 // those of loops have others than those around. A region with a single one has
@@ -36,7 +29,7 @@ typedef struct Exchange {
 } Exchange;
 
 static bool is_one(const Op *op) {
-  return op->code == OP_EXCHANGE || op->code == OP_GJOIN;
+  return op->code == OP_GJOIN;
 }
 
 static Value i32(Builder *b, int64_t n) {
@@ -113,11 +106,7 @@ static void put(Exchange *x, Builder *b, const Op *op, Value all) {
   const Type *t = ir_type(x->f, op->args[0]);
   IrAttr trans = attr_i(AT_TRANS, 1);
   Value args[] = {all, op->args[0], x->wg};
-  if (op->code == OP_EXCHANGE) {
-    args[0] = slot(b, all, x->wg, *ir_type(x->f, op->res[0]));
-    ir_op(b, OP_SSTORE, args, 2, NULL, 0, NULL, 0, 0);
-    ir_bare(b, OP_FENCE_ASYNC);
-  } else if (t->kind == TK_ELEM) {
+  if (t->kind == TK_ELEM) {
     Value set[] = {all, x->wg, ir_cast(b, DT_I32, op->args[0])};
     ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
   } else {
@@ -128,22 +117,8 @@ static void put(Exchange *x, Builder *b, const Op *op, Value all) {
   }
 }
 
-// The other group's tile.
-static Value other(const Exchange *x, Builder *b, const Op *op, Value all) {
-  Value at = ir_2(b, OP_SUB, i32(b, 1), x->wg);
-  return slot(b, all, at, *ir_type(x->f, op->res[0]));
-}
-
-// Nothing stands between a fence and its product.
-static Op *in_front(Op *use) {
-  return use->prev && use->prev->code == OP_WG_FENCE ? use->prev : use;
-}
-
 static Type memory_of(const Exchange *x, const Op *op) {
   const Type *t = ir_type(x->f, op->res[0]);
-  Type tiles = *t;
-  tiles.ext[2] = x->groups;
-  if (op->code == OP_EXCHANGE) return tiles;
   if (t->kind == TK_ELEM) return type_smem(DT_I32, 1, 1, 4, LY_ROW);
   return type_smem(t->dtype, x->groups, 1, t->ext[0], LY_ROW);
 }
@@ -169,14 +144,12 @@ static Op *lower(Exchange *x, Op *op, uint32_t depth, uint32_t *at,
     put(x, &b, end, buffer(x, memory_of(x, end), depth, (*at)++));
     end = end->next;
   } while (end && goes_on(end));
-  Op *use = op->code == OP_EXCHANGE ? ir_first_use(op, op->res[0]) : NULL;
-  b.before = use ? in_front(use) : end;
+  b.before = end;
   barrier(x, &b);
   for (Op *o = op, *next; first != *at; o = next) {
     Value all = buffer(x, memory_of(x, o), depth, first++);
-    bool tile = o->code == OP_EXCHANGE;
     next = o->next;
-    Value y = tile ? other(x, &b, o, all) : joined(x, &b, o, all);
+    Value y = joined(x, &b, o, all);
     ir_replace_uses(x->f, o->res[0], y);
     ir_erase(o);
   }

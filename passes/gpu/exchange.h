@@ -1,4 +1,4 @@
-// What groups of one task tell each other (ops exchange, gjoin).
+// What groups of one task tell each other (op gjoin).
 #ifndef ATTNC_PASSES_GPU_EXCHANGE_H
 #define ATTNC_PASSES_GPU_EXCHANGE_H
 

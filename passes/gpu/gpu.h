@@ -72,7 +72,6 @@ typedef struct Place {
   int lane;             // tiled grid axis, or -1
   int tall;             // of the rows of tiles that are not multiplied, or -1
   int part;             // axis of which each group has a coordinate, or -1
-  int spread;           // axis of keys of which groups score a part each, or -1
   uint32_t rows, cols;  // of a tile that all warps share; columns come in
                         // multiples of it
   bool map;             // there are no products: rows may be few
@@ -106,7 +105,6 @@ typedef struct Place {
   int8_t moves[64];  // per axis: the group begins behind the task's first by
                      // the rows in front (1), by those behind (-1)
   Value group;       // group() * rows
-  Value scored;      // first of the keys of a step that the group scores
   PlaceShare share;
   Vec(Scope) scopes;
   bool failed;  // a diagnostic was given
@@ -224,10 +222,6 @@ void lower_early(Place *p, Region *r);
 // Finds operands that are columns of a box which others read too, or which
 // groups have parts of (boxes.c).
 void lower_plan_taken(Place *p, const Op *dot);
-// Decides whether such groups score a part of a step's keys each.
-void lower_plan_spread(Place *p);
-// x of each group, reduced along that axis, joined with those of all.
-Value lower_joined(Place *p, Builder *b, Value x, uint32_t axis, RKind k);
 // The first of the operand's columns in that box.
 Value lower_first_column(Place *p, Value v);
 // x of select(mask, x, 0), where hidden keys are cleaned; else v and no mask.

@@ -26,7 +26,6 @@ typedef struct Parts {
   RKind kind;
   Op *mul, *join;  // mul may be NULL
   Op *reduce;
-  Op *join_all;  // of all groups, behind the reduction; or NULL
 } Parts;
 
 static bool once(const Func *f, Value v) {
@@ -49,8 +48,6 @@ static bool is_slice(const Func *f, Value v) {
 // v = freduce of the join's kind, used here only.
 static bool is_reduce(Parts *p, Value v) {
   Op *op = ir_def(p->f, v);
-  p->join_all = op && op->code == OP_GJOIN && once(p->f, v) ? op : NULL;
-  if (p->join_all) op = ir_def(p->f, v = op->args[0]);
   if (!op || op->code != OP_FREDUCE || !once(p->f, v)) return false;
   if ((RKind)ir_attr_i(op, AT_KIND, RK_SUM) != p->kind) return false;
   p->reduce = op;
@@ -103,10 +100,6 @@ static void keep_parts(Parts *p) {
   loop->args[3 + p->at] =
       ir_op(&b, OP_CONST, NULL, 0, zero->attrs, zero->nattrs, &t, 1, 0)->res[0];
   make_partial(f, loop->regions[0]->params.at[1 + p->at]);
-  if (p->join_all) {
-    ir_replace_uses(f, p->join_all->res[0], p->reduce->res[0]);
-    ir_erase(p->join_all);
-  }
   make_partial(f, p->reduce->res[0]);
   if (p->mul) make_partial(f, p->mul->res[0]);
   make_partial(f, p->join->res[0]);
@@ -115,37 +108,9 @@ static void keep_parts(Parts *p) {
   IrAttr kind = {.id = AT_KIND, .i = p->kind};
   Op *all =
       ir_op(&b, OP_FCOMBINE, &whole, 1, &kind, 1, ir_type(f, whole), 1, 0);
-  Op *last = all;
-  if (p->join_all)
-    last = ir_op(&b, OP_GJOIN, all->res, 1, &kind, 1, ir_type(f, whole), 1, 0);
-  ir_replace_uses(f, whole, last->res[0]);
+  ir_replace_uses(f, whole, all->res[0]);
   all->args[0] = whole;
-  if (last != all) last->args[0] = all->res[0];
   make_partial(f, whole);
-}
-
-// A bool of which a loop asks whether any group has it, joined behind the loop.
-static void join_behind(Func *f, Op *loop, uint32_t at) {
-  Region *r = loop->regions[0];
-  Value v = loop->res[at], param = r->params.at[1 + at];
-  Op *any = ir_def(f, r->last->args[at]);
-  if (ir_type(f, v)->kind != TK_ELEM || !any || any->code != OP_OR ||
-      !once(f, param) || !is_zero(f, loop->args[3 + at]))
-    return;
-  Op *all = ir_def(f, any->args[any->args[0] == param]);
-  if (any->args[all && all->res[0] == any->args[0]] != param || !all ||
-      all->code != OP_GJOIN || !once(f, all->res[0]))
-    return;
-  ir_replace_uses(f, all->res[0], all->args[0]);
-  Builder b = {.fn = f,
-               .region = loop->parent,
-               .before = loop->next,
-               .span = loop->span};
-  Op *last =
-      ir_op(&b, OP_GJOIN, &v, 1, all->attrs, all->nattrs, ir_type(f, v), 1, 0);
-  ir_erase(all);
-  ir_replace_uses(f, v, last->res[0]);
-  last->args[0] = v;
 }
 
 static void region(Func *f, Region *r) {
@@ -155,7 +120,6 @@ static void region(Func *f, Region *r) {
     for (uint32_t i = 0; i < op->nres; i++) {
       Parts p = {.f = f, .loop = op, .at = i};
       if (is_slice(f, op->res[i]) && matches(&p)) keep_parts(&p);
-      join_behind(f, op, i);
     }
   }
 }

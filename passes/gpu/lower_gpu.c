@@ -174,9 +174,6 @@ static void place_launch(Place *p, Builder *b) {
   Value g = lower_op(b, OP_GROUP, NULL, 0, type_scalar(DT_I32), NULL, 0);
   if (p->part >= 0) {
     p->origin[p->part] = g;
-    if (p->spread >= 0)
-      p->scored =
-          ir_2(b, OP_MUL, g, lower_int(b, p->wide[p->spread][ROLE_COL]));
     return;
   }
   p->group = ir_2(b, OP_MUL, g, lower_int(b, p->wide[p->lane][ROLE_ROW]));

@@ -222,8 +222,7 @@ bool lower_unit_steps(Place *p, Value v, uint32_t axis, Value *origin,
 }
 
 static uint32_t box_size(const Place *p, uint32_t axis) {
-  uint32_t n = p->wide[axis][(int)axis == p->lane ? ROLE_ROW : ROLE_COL];
-  return (int)axis == p->spread ? n * p->groups : n;
+  return p->wide[axis][(int)axis == p->lane ? ROLE_ROW : ROLE_COL];
 }
 
 // Positions of the tensor's axes along which the box lies, in ascending order.

@@ -217,7 +217,6 @@ bool lower_padded(const Place *p, uint32_t axis, Dim size, Role r) {
   int64_t n;
   if (!dim_is_const(&p->m->dims, size, &n)) return true;
   if (p->moves[axis]) n -= (p->groups - 1) * p->rows;
-  if ((int)axis == p->spread && r % 2 == ROLE_COL) n /= p->groups;
   return p->wide[axis][r % 2] != n;
 }
 
@@ -630,7 +629,7 @@ static void note_taken(void *data, Op *op) {
 
 void lower_plan(Place *p) {
   int64_t tile = 1;
-  p->lane = p->part = p->spread = -1;
+  p->lane = p->part = -1;
   p->cols = p->target->gpu.cols;
   p->groups = 1;
   for (uint32_t i = 0; i < p->f->grid.n; i++)
@@ -648,7 +647,6 @@ void lower_plan(Place *p) {
   ir_walk(p->f->body, note_part, p);
   ir_walk(p->f->body, note_taken, p);
   if (p->part < 0) plan_groups(p, tile);
-  else lower_plan_spread(p);
   ir_walk(p->f->body, note_renamed, p);
   ir_walk(p->f->body, note_lin, p);
   if (p->map) {

@@ -117,7 +117,7 @@ static void hoist(const Func *f, Op *op) {
   int64_t own = registers(f, op->res[0]), most = most_beside(f);
   int64_t beside = own, flying = all ? in_flight(f, op) : 0;
   for (Op *o = op->prev; o; o = o->prev) {
-    if (o->nregions || o->code == OP_WG_FENCE || o->code == OP_EXCHANGE) break;
+    if (o->nregions || o->code == OP_WG_FENCE) break;
     bool mine =
         reads_carried(f, o) || (op->nargs > 2 && ir_mentions(o, op->args[2]));
     for (uint32_t i = 0; i < op->nargs; i++)
@@ -141,14 +141,6 @@ static void start(Func *f, Op *op) {
       ir_op(&b, OP_WGMMA, op->args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
           ->res[0];
   ir_bare(&b, OP_WG_COMMIT);
-  // A product that alone adds to this one goes on in flight.
-  Op *more = ir_first_use(op->next, op->res[0]);
-  if (op->nargs > 4 && more && more->code == OP_MMA && more->nargs > 4 &&
-      more->args[2] == op->res[0] && ir_count_uses(f, op->res[0]) == 1) {
-    more->args[2] = v;
-    ir_erase(op);
-    return;
-  }
   Op *user = op->next;
   while (user && user->next && !ir_mentions(user, op->res[0]))
     user = user->next;
