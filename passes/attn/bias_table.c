@@ -425,7 +425,7 @@ static Value next_divisor(Gaps *g, const Op **last) {
 }
 
 static uint32_t make_tables(Gaps *g, uint32_t made) {
-  while (outline_count(g->f) < MAX_FRONT && find(g)) {
+  while (outline_beside(g->f) < MAX_FRONT && find(g)) {
     tell_mask(g);
     add_tensor(g);
     outline_put(make_phase(g, made++), g->f);

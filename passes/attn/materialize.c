@@ -23,8 +23,10 @@
 // (PassOpt.workspace), those first that save most for their bytes. Where rows
 // are few (PassOpt.decode) each key is read once: operands stay in place.
 // Functions of positions, as rotations have them, are the same for all heads;
-// they are tables, by the same comparison, of operands in place too. Level
-// attn, behind inline and canon. Tests: test/passes/materialize.
+// they are tables, by the same comparison, of operands in place, sums of rows
+// and outputs too. Kernels of one program share what they make
+// (materialize_share.c). Level attn, behind inline and canon. Tests:
+// test/passes/materialize.
 #include "passes/attn/materialize.h"
 
 #include "ir/facts.h"
@@ -207,20 +209,31 @@ static bool is_copy(const Ahead *a, const Made *m) {
 
 // Copies of wider operands would be no boxes of what matrix units take: only
 // what is computed is made of them.
-// Row and vector of v, which is a multiple of 16 bytes long.
+// Row and vector of v, which is a multiple of 16 bytes long. Of axes of keys
+// the last is walked innermost: its are the rows of tiles, as queries of the
+// heads that share keys.
 static bool find_axes(const Ahead *a, Made *m) {
   const Type *t = ir_type(a->f, m->v);
   uint32_t rows = 0, vecs = 0;
   int64_t n = 0;
   for (uint32_t i = 0; i < t->n; i++) {
     AxisRole r = role_of(a, t->axis[i]);
+    bool inside = r == AX_KEY && rows && role_of(a, m->row) == AX_KEY;
     if (r == AX_VEC) m->vec = t->axis[i], vecs++;
-    else if (r != AX_PAR || t->axis[i] == a->lane) m->row = t->axis[i], rows++;
+    else if (r != AX_PAR || t->axis[i] == a->lane)
+      m->row = t->axis[i], rows += !inside;
   }
   return rows == 1 && vecs == 1 && role_of(a, m->row) != AX_STEP &&
          (dtype_is_float16(t->dtype) || t->dtype == DT_F32) &&
          dim_is_const(&a->f->mod->dims, a->f->axes.at[m->vec].extent, &n) &&
          n % 8 == 0;
+}
+
+bool materialize_cleans(Ahead *a, Made *m) {
+  bool some = false;
+  if (role_of(a, m->row) == AX_KEY && !m->table)
+    each_condition(a, m, see_excluded, &some);
+  return some;
 }
 
 static bool sums_keys(const Ahead *a, const Op *dot) {
@@ -335,8 +348,7 @@ static void choose(Ahead *a, uint32_t first) {
     double bytes = materialize_bytes(a, m);
     bool known = has_phase(a, taken, m), worth = pays(a, m);
     seen[i] = true;
-    taken[i] =
-        worth && bytes <= a->room && (known || a->phases < MAX_MADE_PHASES);
+    taken[i] = worth && bytes <= a->room && (known || a->phases < MAX_FRONT);
     if (taken[i]) a->room -= bytes;
     a->phases += taken[i] && !known;
     if (worth && !taken[i])
@@ -394,21 +406,28 @@ static void tables_in_place(Ahead *a, Value v) {
     materialize_tables(a, &m, v, &seen);
 }
 
+// Sums of a row and what is stored are made of tables too.
+static void tables_of(Ahead *a, const Op *op) {
+  uint32_t at = op->code == OP_STORE ? 1 : 0;
+  uint32_t n = op->code == OP_DOT                              ? 2
+               : op->code == OP_REDUCE || op->code == OP_STORE ? 1
+                                                               : 0;
+  for (uint32_t i = 0; i < n; i++) tables_in_place(a, op->args[at + i]);
+}
+
 static bool find_operands(Ahead *a) {
   for (const Op *op = a->f->body->first; op; op = op->next)
     if (op->nregions || op->code == OP_CALL) return false;
-  for (Op *op = a->f->body->first; op; op = op->next)
+  for (Op *op = a->f->body->first; op && a->lanes; op = op->next)
     for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-      add_operand(a, op, i);
+      if (!materialize_is_inner(a, op)) add_operand(a, op, i);
   choose(a, 0);
   uint32_t n = a->n;
   for (uint32_t i = 0; i < n; i++) {
     Map seen = {.arena = &a->cx->scratch};
     materialize_tables(a, &a->made[i], a->made[i].v, &seen);
   }
-  for (Op *op = a->f->body->first; op; op = op->next)
-    for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-      tables_in_place(a, op->args[i]);
+  for (Op *op = a->f->body->first; op; op = op->next) tables_of(a, op);
   choose(a, n);
   return a->n > 0;
 }
@@ -425,7 +444,7 @@ Dim materialize_extent(const Ahead *a, const Made *m, uint32_t axis) {
 }
 
 // Axes of the copy in memory: tasks, row, vector.
-static uint32_t axes_of(const Ahead *a, const Made *m, uint32_t *out) {
+uint32_t materialize_axes(const Ahead *a, const Made *m, uint32_t *out) {
   uint32_t n = 0;
   uint64_t all = m->from.plain | m->from.grouped;
   for (uint32_t i = 0; i < a->f->axes.n; i++)
@@ -435,13 +454,19 @@ static uint32_t axes_of(const Ahead *a, const Made *m, uint32_t *out) {
   return n;
 }
 
-static bool add_tensor(Ahead *a, Made *m) {
+bool materialize_type(const Ahead *a, const Made *m, Type *t) {
   uint32_t axis[64];
   Dim shape[MAX_AXES];
-  uint32_t n = axes_of(a, m, axis);
+  uint32_t n = materialize_axes(a, m, axis);
   if (n > MAX_AXES) return false;
   for (uint32_t i = 0; i < n; i++) shape[i] = materialize_extent(a, m, axis[i]);
-  Type t = type_tensor(ir_type(a->f, m->v)->dtype, n, shape);
+  *t = type_tensor(ir_type(a->f, m->v)->dtype, n, shape);
+  return true;
+}
+
+static bool add_tensor(Ahead *a, Made *m) {
+  Type t;
+  if (!materialize_type(a, m, &t)) return false;
   m->tensor = outline_tensor(a->f, name_of(a->f, m), "made", t);
   return true;
 }
@@ -450,7 +475,7 @@ static bool add_tensor(Ahead *a, Made *m) {
 // or of what is stored.
 static uint32_t coordinates(const Ahead *a, const Made *m, const Read *read,
                             Builder *b, Phase *p, Value *out) {
-  uint32_t axis[64], n = axes_of(a, m, axis);
+  uint32_t axis[64], n = materialize_axes(a, m, axis);
   for (uint32_t i = 0; i < n; i++) {
     bool group = m->from.grouped & bit(axis[i]);
     Value v = m->from.group[axis[i]];
@@ -527,7 +552,7 @@ static void store_copy(Ahead *a, Phase *p, Made *m) {
 
 static void open_phase(Phase *p, const Made *m, Func *g) {
   const Func *f = p->a->f;
-  uint32_t axis[64], n = axes_of(p->a, m, axis);
+  uint32_t axis[64], n = materialize_axes(p->a, m, axis);
   p->map = (ValueMap){.arena = f->mod->arena};
   p->b = (Builder){.fn = g, .region = g->body, .span = f->span};
   outline_params(&p->map, f, g);
@@ -550,7 +575,7 @@ static Func *make_phase(Ahead *a, uint32_t first) {
   open_phase(&p, &a->made[first], g);
   for (uint32_t i = first; i < a->n; i++) {
     Made *x = &a->made[i];
-    if (x->phase != first) continue;
+    if (x->phase != first || x->shared) continue;
     // Equal groups may have been told from equal values.
     for (uint32_t k = 0; k < a->f->axes.n; k++)
       if (x->from.grouped & bit(k))
@@ -571,8 +596,17 @@ static void read_copy(Ahead *a, const Made *m, const Read *read) {
 
 static void read_copies(Ahead *a, const Made *m) {
   for (uint32_t i = 0; i < m->nreads; i++) read_copy(a, m, &m->read[i]);
-  ctx_remark(a->cx, "%s: %s%s is made ahead, once, in memory", a->f->name,
-             m->table ? "a table of " : "", name_of(a->f, m));
+  ctx_remark(a->cx, "%s: %s%s is made ahead, once, in memory%s", a->f->name,
+             m->table ? "a table of " : "", name_of(a->f, m),
+             m->shared ? ", by a kernel in front" : "");
+}
+
+// Is there something that the phase makes, which no phase in front has?
+static bool is_new(const Ahead *a, uint32_t phase) {
+  bool some = false;
+  for (uint32_t i = phase; i < a->n; i++)
+    some |= a->made[i].phase == phase && !a->made[i].shared;
+  return some;
 }
 
 // Returns the number of phases that it puts in front of f.
@@ -580,22 +614,25 @@ static uint32_t run(Ctx *cx, Func *f, const PassOpt *opt) {
   // Where copies go through registers they are cleaned there.
   Ahead a = {.cx = cx,
              .f = f,
-             .phases = outline_count(f) + outline_behind_of(f),
+             .phases = outline_beside(f),
              .gpu = &opt->target->gpu,
              .cleans = opt->target->gpu.hopper,
              .once = opt->decode};
-  int lane = f->axes.n < 64 ? lane_axis(f) : -1;
+  uint32_t batch;
+  int lane = f->axes.n < 64 && !lane_lacks(f, &batch) ? lane_axis(f) : -1;
   a.lane = (uint32_t)lane;
+  a.lanes = lane >= 0;
   materialize_sizes(&a);
   a.room = materialize_room(&a, opt->workspace);
-  if (lane >= 0 && a.cleans && !a.once) materialize_terms(&a);
-  bool some = lane >= 0 && find_operands(&a);
+  if (a.lanes && a.cleans && !a.once) materialize_terms(&a);
+  bool some = f->axes.n < 64 && find_operands(&a);
   uint32_t phases = 0;
+  if (some) materialize_share(&a);
   for (uint32_t i = 0; some && i < a.n; i++)
-    if (!add_tensor(&a, &a.made[i])) a.n = i;
+    if (!a.made[i].tensor && !add_tensor(&a, &a.made[i])) a.n = i;
   for (int table = 1; table >= 0; table--)
     for (uint32_t i = 0; some && i < a.n; i++)
-      if (a.made[i].phase == i && a.made[i].table == table) {
+      if (a.made[i].phase == i && a.made[i].table == table && is_new(&a, i)) {
         outline_put(make_phase(&a, i), f);
         phases++;
       }
@@ -604,8 +641,6 @@ static uint32_t run(Ctx *cx, Func *f, const PassOpt *opt) {
 }
 
 bool pass_materialize(Ctx *cx, Module *m, const PassOpt *opt) {
-  uint32_t axis;
-  for (uint32_t i = 0; i < m->funcs.n; i++)
-    if (!lane_lacks(m->funcs.at[i], &axis)) i += run(cx, m->funcs.at[i], opt);
+  for (uint32_t i = 0; i < m->funcs.n; i++) i += run(cx, m->funcs.at[i], opt);
   return true;
 }

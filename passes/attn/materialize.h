@@ -6,8 +6,8 @@
 #include "passes/pass.h"
 #include "passes/support/outline.h"
 
-// Copies of a program, and phases that make them: one is left for another pass.
-enum { MAX_MADE = 16, MAX_MADE_PHASES = MAX_FRONT - 1, MAX_READS = 8 };
+// Copies of a program, and those who read one.
+enum { MAX_MADE = 16, MAX_READS = 8 };
 
 // What a value is made of: coordinates that are used as they are, and those of
 // which only the quotient by a group's size is.
@@ -37,6 +37,7 @@ typedef struct Made {
   bool again;   // an operand in place: made again at each use
   double gain;  // seconds, by what is known of it here
   Value tensor;
+  bool shared;  // a phase in front of another kernel makes it
 } Made;
 
 typedef struct Ahead {
@@ -44,6 +45,7 @@ typedef struct Ahead {
   Func *f;
   const GpuFacts *gpu;
   uint32_t lane;
+  bool lanes;    // there is one
   bool cleans;   // copies too are made, if only to clean or to
                  // widen them
   bool once;     // rows are few: each key is read once
@@ -65,6 +67,18 @@ bool materialize_sources(const Ahead *a, Value v, From *from);
 const Made *materialize_made(const Ahead *a, Value v, const Read **read);
 // False: there are too many.
 bool materialize_add(Ahead *a, const Made *m);
+
+// Are rows of its copy cleared that keys' conditions exclude?
+bool materialize_cleans(Ahead *a, Made *m);
+
+// Axes of the copy in memory: tasks, row, vector; and its type. False: it has
+// too many.
+uint32_t materialize_axes(const Ahead *a, const Made *m, uint32_t *out);
+bool materialize_type(const Ahead *a, const Made *m, Type *t);
+
+// Gives those their tensor that a phase in front makes too
+// (materialize_share.c).
+void materialize_share(Ahead *a);
 
 // Tables for v, a part of an operand that is made (materialize_tables.c).
 void materialize_tables(Ahead *a, const Made *of, Value v, Map *seen);

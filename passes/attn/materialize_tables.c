@@ -80,8 +80,9 @@ static Part matters(Matter *m, Value v);
 static Part matters_to(Matter *m, const Op *op, Value v) {
   Part all = {0, m->n};
   bool elem = op_info(op->code)->flags & OPF_ELEM, flip;
+  bool sum = op->code == OP_REDUCE || op->code == OP_DOT;
   int64_t c;
-  if (!elem || op->nres != 1 ||
+  if ((!elem && !sum) || op->nres != 1 ||
       !type_has_axis(ir_type(m->a->f, op->res[0]), m->vec))
     return all;
   Part s = matters(m, op->res[0]);
@@ -122,6 +123,21 @@ typedef struct Like {
   uint32_t ops;
 } Like;
 
+static bool is_like(Like *l, Value v, Value w);
+
+static bool like_ops(Like *l, const Op *x, const Op *y) {
+  bool swap = op_info(x->code)->flags & OPF_COMM && x->nargs == 2;
+  for (uint32_t k = 0; k <= swap; k++) {
+    Like before = *l;
+    uint32_t i = 0;
+    while (i < x->nargs && is_like(l, x->args[k ? 1 - i : i], y->args[i])) i++;
+    if (i == x->nargs) return true;
+    before.ops = l->ops;
+    *l = before;
+  }
+  return false;
+}
+
 static bool is_like(Like *l, Value v, Value w) {
   const Func *f = l->a->f;
   const Type *t = ir_type(f, v);
@@ -143,9 +159,7 @@ static bool is_like(Like *l, Value v, Value w) {
     return ir_attr_i(x, AT_AXIS, -1) == (int64_t)l->row[0] &&
            ir_attr_i(y, AT_AXIS, -1) == (int64_t)l->row[1];
   if (x->code != OP_CAST && (x->nattrs || y->nattrs)) return false;
-  for (uint32_t i = 0; i < x->nargs; i++)
-    if (!is_like(l, x->args[i], y->args[i])) return false;
-  return true;
+  return like_ops(l, x, y);
 }
 
 static uint64_t others(const Made *m) {

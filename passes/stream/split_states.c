@@ -382,7 +382,7 @@ static uint32_t split(Ctx *cx, Func *f) {
   Phases p = {.at = {f}};
   if (!recurrence(f) || has_form(cx, f)) return 0;
   bool ok = false;
-  while (!ok && p.n < MAX_PHASES && outline_count(f) + p.n < MAX_FRONT &&
+  while (!ok && p.n < MAX_PHASES && outline_beside(f) + p.n < MAX_FRONT &&
          take(cx, &p))
     ok = has_form(cx, p.at[p.n]);
   if (!ok) return 0;

@@ -91,12 +91,8 @@ uint32_t outline_count(const Func *f) {
   return n;
 }
 
-uint32_t outline_behind_of(const Func *f) {
-  const Module *m = f->mod;
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < m->funcs.n; i++)
-    n += m->funcs.at[i] != f && ir_is_phase(f, m->funcs.at[i]->name);
-  return n;
+uint32_t outline_beside(const Func *f) {
+  return outline_count(outline_last(f));
 }
 
 void outline_put(Func *g, const Func *f) {

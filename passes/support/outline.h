@@ -36,12 +36,12 @@ Func *outline_func(const Func *f, const char *what, uint32_t number, bool axes);
 void outline_params(ValueMap *map, const Func *f, const Func *g);
 // A builder behind what defines v in f.
 Builder outline_behind(Func *f, Value v);
-// Phases that a program has beside itself, of ATTN_MAX_PHASES: one is left for
-// what joins parts of the keys.
-enum { MAX_FRONT = 6 };
-// Phases in front of f, and functions that f is itself a phase of.
+// Phases that a program has beside itself: half of ATTN_MAX_PHASES, for each
+// may get one more, which joins parts of the keys.
+enum { MAX_FRONT = 23 };
+// Phases in front of f; those of the whole program that f is, or is one of.
 uint32_t outline_count(const Func *f);
-uint32_t outline_behind_of(const Func *f);
+uint32_t outline_beside(const Func *f);
 // g goes in front of f, behind the phases that are there.
 void outline_put(Func *g, const Func *f);
 

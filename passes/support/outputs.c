@@ -257,7 +257,7 @@ uint32_t outputs_split(Ctx *cx, Func *f) {
     if (op->code == OP_STORE) add_output(&s, op);
   if (!s.ok) return 0;
   order_groups(&s);
-  if (s.n < 2 || outline_count(f) + s.n - 1 > MAX_FRONT) return 0;
+  if (s.n < 2 || outline_beside(f) + s.n - 1 > MAX_FRONT) return 0;
   need_all(&s);
   if (!s.ok) return 0;
   add_tensors(&s);
