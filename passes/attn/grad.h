@@ -216,6 +216,7 @@ typedef struct Grad {
   Vec(GradWalk) walks;
   Vec(GradView) views;  // by attr - 1 of what is made
   uint64_t local;       // axes of steps in a chunk
+  uint64_t front;       // axes in front of the others of their role
   uint64_t last;        // of these: those that nothing but sums have
   GradKernel kernel[MAX_KERNELS];
   uint32_t nkernels;
@@ -334,6 +335,10 @@ bool grad_maps(Grad *g);
 // ---- grad_views.c
 // Gradients that have a point for each step become stores by chunks.
 void grad_store_chunks(Grad *g);
+
+// ---- grad_pairs.c
+// What pairs of rows and keys have is made in tiles.
+void grad_pairs(Grad *g);
 
 // ---- grad_fuse.c
 // Sums over keys are added up by the kernel that has the keys outside.

@@ -154,11 +154,48 @@ static bool is_narrow(DType t) {
   return t == DT_BF16 || t == DT_F16;
 }
 
+enum { MAX_DEPTH = 12 };  // of ops, where types are looked for
+
+static bool is_vector(const Emit *e, Value v) {
+  const Type *t = ir_type(e->b.fn, v);
+  for (uint32_t i = 0; i < t->n; i++)
+    if (e->b.fn->axes.at[t->axis[i]].role == AX_VEC) return true;
+  return false;
+}
+
+// The type of 16 bits that all vectors have which v is made of, element by
+// element, or DT_F32. *t: that of those that were seen, or DT_BOOL.
+static void type_of_vectors(const Emit *e, Value v, uint32_t depth, DType *t) {
+  const Op *op = ir_def(e->b.fn, v);
+  if (!op || !is_vector(e, v)) return;
+  bool leaf = op->code == OP_LOAD, elem = op_info(op->code)->flags & OPF_ELEM;
+  DType is = ir_type(e->b.fn, v)->dtype;
+  if (leaf && is_narrow(is) && (*t == DT_BOOL || *t == is)) *t = is;
+  else if (leaf || (!elem && op->code != OP_CAST) || !depth) *t = DT_F32;
+  for (uint32_t i = 0; !leaf && depth && i < op->nargs; i++)
+    type_of_vectors(e, op->args[i], depth - 1, t);
+}
+
+// Weights and a vector that is computed are rounded to the type of 16 bits of
+// what the vector is made of, as in the program.
+static DType narrow_of(const Emit *e, Value x, Value y, uint32_t axis) {
+  DType t = DT_BOOL;
+  if (!is_key(e, axis) || e->g->walks.n || is_vector(e, x) == is_vector(e, y))
+    return DT_F32;
+  type_of_vectors(e, is_vector(e, x) ? x : y, MAX_DEPTH, &t);
+  return is_narrow(t) ? t : DT_F32;
+}
+
 // A computed operand beside one of 16 bits is rounded to that, as in the
 // program.
 static Value dot(Emit *e, Value x, Value y, uint32_t axis) {
   Builder *b = &e->b;
   DType tx = ir_type(b->fn, x)->dtype, ty = ir_type(b->fn, y)->dtype;
+  if (tx == DT_F32 && ty == DT_F32) {
+    DType t = narrow_of(e, x, y, axis);
+    x = ir_cast(b, t, x), y = ir_cast(b, t, y);
+    tx = ty = t;
+  }
   if (is_narrow(tx) && ty == DT_F32) y = ir_cast(b, tx, y);
   if (is_narrow(ty) && tx == DT_F32) x = ir_cast(b, ty, x);
   uint64_t both = axes_of(e, x) | axes_of(e, y), domain = e->need[axis];
@@ -216,6 +253,68 @@ static Value folded(Emit *e, const GradNode *n, Value x) {
   return x;
 }
 
+// ---------------------------------------------------------------- products
+enum { MAX_PRODUCT = 6 };
+
+typedef struct Product {
+  Gid at[MAX_PRODUCT];
+  uint32_t n;
+  bool fails;
+} Product;
+
+static void factors_of(const Emit *e, Gid x, Product *p) {
+  const GradNode *n = grad_at(e->g, x);
+  if (n->code == OP_MUL && !read_of(e, x)) {
+    factors_of(e, n->arg[0], p);
+    factors_of(e, n->arg[1], p);
+    return;
+  }
+  p->fails |= p->n == MAX_PRODUCT;
+  if (!p->fails) p->at[p->n++] = x;
+}
+
+static uint64_t axes_in(const Emit *e, const Product *p, uint32_t side) {
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < p->n; i++)
+    if (side >> i & 1) all |= grad_at(e->g, p->at[i])->axes;
+  return all;
+}
+
+static uint32_t size_of(uint64_t axes) {
+  uint32_t n = 0;
+  for (; axes; axes &= axes - 1) n++;
+  return n;
+}
+
+static Gid product_of(Emit *e, const Product *p, uint32_t side) {
+  Gid x = 0;
+  for (uint32_t i = 0; i < p->n; i++)
+    if (side >> i & 1) x = x ? grad_2(e->g, OP_MUL, x, p->at[i]) : p->at[i];
+  return x;
+}
+
+// The factors of a sum of products as two, so that they have the fewest axes in
+// common: rows' times keys' is a product of matrices, what both have is none.
+// Sets both of them, unless it is as well as it is.
+static void regroup(Emit *e, Gid product, uint32_t axis, Gid *x, Gid *y) {
+  Product p = {0};
+  factors_of(e, product, &p);
+  if (p.fails || p.n < 3 || e->g->walks.n) return;
+  uint64_t over = grad_bit(axis), a = grad_at(e->g, *x)->axes,
+           b = grad_at(e->g, *y)->axes;
+  uint32_t all = (1u << p.n) - 1, best = 0;
+  uint32_t least = (a & over) && (b & over) ? size_of(a & b) : 64;
+  for (uint32_t side = 1; side < all; side += 2) {
+    a = axes_in(e, &p, side), b = axes_in(e, &p, all & ~side);
+    if (!(a & over) || !(b & over) || size_of(a & b) >= least) continue;
+    least = size_of(a & b);
+    best = side;
+  }
+  if (!best) return;
+  *x = product_of(e, &p, best);
+  *y = product_of(e, &p, all & ~best);
+}
+
 static Value emit_sum(Emit *e, const GradNode *n) {
   Grad *g = e->g;
   uint32_t over[64], count = order_of(e, n->over, over), done = 0;
@@ -223,7 +322,9 @@ static Value emit_sum(Emit *e, const GradNode *n) {
   Value v = 0;
   if (n->attr == RK_SUM && p.code == OP_MUL && !e->memo[n->arg[0]] &&
       !read_of(e, n->arg[0])) {
-    Value x = grad_emit(e, p.arg[0]), y = grad_emit(e, p.arg[1]);
+    Gid a = p.arg[0], c = p.arg[1];
+    regroup(e, n->arg[0], over[0], &a, &c);
+    Value x = grad_emit(e, a), y = grad_emit(e, c);
     x = folded(e, n, x), y = folded(e, n, y);
     if (varies(e, x, over[0]) && varies(e, y, over[0]))
       v = dot(e, x, y, over[0]), done = 1;
@@ -523,7 +624,8 @@ static void put_axes(Emit *e) {
   static const AxisRole roles[] = {AX_PAR, AX_STEP, AX_KEY, AX_VEC};
   touch_all(e);
   memset(e->memo, 0, g->nodes.n * sizeof *e->memo);
-  uint64_t first = rows_of(e) & e->used, last = g->last & e->used & ~first;
+  uint64_t first = (rows_of(e) | g->front) & e->used,
+           last = g->last & e->used & ~first;
   for (uint32_t r = 0; r < 4; r++) {
     put_those(e, first, roles[r]);
     put_those(e, e->used & ~first & ~last, roles[r]);
@@ -574,6 +676,45 @@ static void put_domains(Emit *e) {
   for (uint32_t i = 0; i < g->axes.n; i++)
     if (g->domain[i] && (e->used & grad_bit(i)) && !is_walked(e, i))
       put_condition(e, g->domain[i], i);
+}
+
+// Does x sum over that axis, itself or in what it is made of?
+static bool sums_along(const Emit *e, Gid x, uint32_t axis) {
+  const GradNode *n = grad_at(e->g, x);
+  if (read_of(e, x) || e->memo[x]) return false;
+  e->memo[x] = 1;
+  if (n->code == OP_REDUCE && (n->over & grad_bit(axis))) return true;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (sums_along(e, n->arg[i], axis)) return true;
+  return false;
+}
+
+// The key axis that the condition alone varies with, of the kernel's; or
+// UINT32_MAX.
+static uint32_t key_of(const Emit *e, Gid c) {
+  uint32_t key = UINT32_MAX, n = 0;
+  for (uint32_t i = 0; i < e->g->axes.n; i++)
+    if ((grad_at(e->g, c)->axes & grad_bit(i)) && is_key(e, i)) key = i, n++;
+  return n == 1 ? key : UINT32_MAX;
+}
+
+// A kernel that sums the points of a place in a table walks the keys which are
+// there: tiles without any are left out.
+static void put_place(Emit *e) {
+  Grad *g = e->g;
+  const GradStore *s = &e->k->store[0];
+  const GradNode sum = *grad_at(g, s->v);
+  if (e->k->n != 1 || e->k->walk || sum.code != OP_REDUCE) return;
+  const GradNode x = *grad_at(g, sum.arg[0]);
+  if (x.code != OP_SELECT || grad_at(g, x.arg[0])->code != OP_EQ) return;
+  const GradNode *zero = grad_at(g, x.arg[2]);
+  uint32_t key = key_of(e, x.arg[0]);
+  if (zero->code != OP_CONST || zero->value != 0 || key == UINT32_MAX ||
+      !(sum.over & grad_bit(key)))
+    return;
+  bool again = sums_along(e, x.arg[1], key);
+  memset(e->memo, 0, g->nodes.n * sizeof *e->memo);
+  if (!again) put_domain(e, x.arg[0], key, key);
 }
 
 // ---------------------------------------------------------------- all
@@ -635,6 +776,7 @@ static void write_kernel(Grad *g, const GradKernel *k, const char *name) {
   parameters(&e);
   put_axes(&e);
   put_domains(&e);
+  put_place(&e);
   if (k->walk) grad_emit_walk(&e);
   for (uint32_t i = 0; !k->walk && i < k->n; i++) {
     if (k->store[i].first) emit_first(&e, k->store[i].first);

@@ -299,18 +299,31 @@ static Gid store_part(Plan *p, const GradStore *of, Gid v, uint64_t axes) {
 }
 
 // ---------------------------------------------------------------- sums of all
+// Those of the axes that no tensor of scores has: a place in a table, which an
+// index map finds.
+static uint64_t places_of(const Grad *g, uint64_t axes) {
+  uint64_t own = 0;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if ((axes & grad_bit(i)) && g->axes.at[i].of == UINT32_MAX)
+      own |= grad_bit(i);
+  return own;
+}
+
 // The axes outside of the kernel that takes a part of the sum x, of a gradient
-// with `outer`: those of another gradient's, of keys if there is one.
+// with `outer`: those of another gradient's, of keys if there is one. Of places
+// in a table all others but the keys are summed.
 static uint64_t part_axes(const Plan *p, const GradNode *x, uint64_t outer) {
   const Grad *g = p->g;
   uint64_t best = 0, all = outer | (x->over & ~p->vecs);
+  if (places_of(g, outer)) {
+    uint64_t key = x->over & p->keys;
+    return key & (key - 1) ? 0 : outer | key;
+  }
   for (uint32_t i = 0; i < g->grads.n; i++) {
     uint64_t o = grad_store_axes(g, &g->grads.at[i]) & ~p->vecs;
     if ((o & ~all) || (outer & ~o) || o == outer || o == all) continue;
     if (!best || (o & p->keys)) best = o;
   }
-  for (uint32_t i = 0; i < g->axes.n; i++)
-    if ((outer & grad_bit(i)) && g->axes.at[i].of == UINT32_MAX) return best;
   return best ? best : all & ~p->keys;
 }
 
@@ -930,6 +943,8 @@ bool grad_plan(Grad *g) {
   order_saved(g);
   for (uint32_t i = 0; i < p.parts.n; i++) grad_use_rows(g, &p.parts.at[i]);
   for (uint32_t i = 0; i < g->grads.n; i++) grad_use_rows(g, &g->grads.at[i]);
+  grad_pairs(g);
+  p.vecs = grad_role(g, AX_VEC);
   mark(&p);
   if (!put_all(&p)) return false;
   mark(&p);

@@ -142,7 +142,7 @@ typedef struct Tiles {
   Map seen;      // operands that are counted
   int64_t sums;  // f32 of a row
   int part;      // axis of parts whose sums groups have, or -1
-  int64_t row_bytes, key_bytes;
+  int64_t row_bytes, key_bytes, matrix_bytes;
   int64_t made;         // elements of a key that are computed
   int64_t scores;       // products that have a value per key
   int64_t weights;      // what keys are multiplied with, of one pass
@@ -195,6 +195,16 @@ static int64_t all_columns(const Tiles *s, const Op *op, int64_t n) {
   return columns_host(s->f, op, &c) ? 0 : columns_all(s->f, &c);
 }
 
+// Without keys, a matrix that all rows of a task are multiplied by.
+static bool is_block(const Tiles *s, const Type *t) {
+  uint32_t keys = 0, own = 0;
+  for (uint32_t i = 0; i < s->f->axes.n; i++)
+    keys += s->f->axes.at[i].role == AX_KEY;
+  for (uint32_t i = 0; i < t->n; i++)
+    own += s->f->axes.at[t->axis[i]].role == AX_PAR;
+  return !keys && own && s->lane >= 0 && !type_has_axis(t, (uint32_t)s->lane);
+}
+
 static void measure_operand(Tiles *s, Value v, DType other) {
   const Type *t = ir_type(s->f, v);
   const Op *op = ir_def(s->f, v);
@@ -205,13 +215,11 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   bool key = lane_has_key(s->f, t);
   // AMD: rows in parts are never in shared memory (passes/gpu/dot.c).
   bool parts = s->staged && !key && operand_bytes(t->dtype, other) != 2;
-  if (!parts)
-    *(key ? &s->key_bytes : &s->row_bytes) +=
-        n * operand_bytes(t->dtype, other);
-  int size = dtype_size(t->dtype);
+  int64_t *to = is_block(s, t) ? &s->matrix_bytes : &s->row_bytes;
+  int64_t size = dtype_size(t->dtype), bytes = operand_bytes(t->dtype, other);
+  if (!parts) *(key ? &s->key_bytes : to) += n * bytes;
   bool copied = op && op->code == OP_LOAD &&
-                (size == 2 || (size == 1 && s->staged)) &&
-                operand_bytes(t->dtype, other) == 2;
+                (size == 2 || (size == 1 && s->staged)) && bytes == 2;
   for (uint32_t i = 1; copied && i < op->nargs; i++)
     if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
       copied = is_copied(s, op->args[i]);
@@ -876,7 +884,7 @@ static int64_t fit_smem(const Tiles *s, const PassOpt *opt, TilePlan *p) {
   for (;;) {
     int64_t groups = (p->tile_q + HW_GROUP_ROWS - 1) / HW_GROUP_ROWS;
     need = p->tile_q * s->row_bytes + p->tile_k * s->key_bytes +
-           groups * bands_of(s, p->tile_k);
+           s->matrix_bytes + groups * bands_of(s, p->tile_k);
     if (need + spare + opt->spare_smem <= room) break;
     if (p->tile_k > keys) p->tile_k /= 2;
     else if (p->tile_q > rows && (!amd || alone)) p->tile_q /= 2;

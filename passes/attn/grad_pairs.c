@@ -1,0 +1,105 @@
+// The gradient of what each row and key have for themselves, as a bias of
+// pairs:
+//
+//   before  axes(q par Sq, k par Sk, d vec 64)
+//           %s = dot(load(%Q, %q, %d), load(%K, %k, %d)) : f32{q,k}
+//           store(%g_pair, %s, %q, %k)
+//   after   axes(q par Sq, block par (Sk + 63) // 64, in vec 64, d vec 64)
+//           %k = add(mul(%block, 64), %in)
+//           %y = load(%K, min(%k, Sk - 1), %d) : bf16{block,in,d}
+//           %s = dot(load(%Q, %q, %d), %y) : f32{q,block,in}
+//           store(%g_pair, %s, %q, %k, lt(%k, Sk)) {masked}
+//
+// No sum over keys is there, whose tiles would be products of matrices: a task
+// would have one row, and read all of its keys' vectors for it. A block of keys
+// is a matrix that a tile of rows is multiplied by. GPUs.
+#include "passes/attn/grad.h"
+#include "passes/attn/grad_emit.h"
+#include "passes/support/cost.h"
+
+#include "ir/target.h"
+
+typedef struct Pairs {
+  Grad *g;
+  uint64_t vecs, keys;
+  bool *seen;
+} Pairs;
+
+static bool one(uint64_t set) {
+  return set && !(set & (set - 1));
+}
+
+static uint32_t first_of(uint64_t set) {
+  uint32_t i = 0;
+  while (!(set >> i & 1)) i++;
+  return i;
+}
+
+// Is x made of a sum over vectors of products of what has that key and no row
+// by what has rows and not the key?
+static bool multiplies(const Pairs *p, Gid x, uint64_t key, uint64_t rows) {
+  const GradNode *n = grad_at(p->g, x);
+  if (p->seen[x] || !(n->axes & key)) return false;
+  p->seen[x] = true;
+  const GradNode *by = n->n ? grad_at(p->g, n->arg[0]) : NULL;
+  if (n->code == OP_REDUCE && one(n->over & p->vecs) && by->code == OP_MUL) {
+    uint64_t a = grad_at(p->g, by->arg[0])->axes,
+             b = grad_at(p->g, by->arg[1])->axes;
+    uint64_t of = a & key ? b : a, to = a & key ? a : b;
+    if (!(of & key) && (of & rows & ~to)) return true;
+  }
+  for (uint32_t i = 0; i < n->n; i++)
+    if (multiplies(p, grad_at(p->g, x)->arg[i], key, rows)) return true;
+  return false;
+}
+
+// The axis of keys of the pairs that s stores, or UINT32_MAX.
+static uint32_t key_of(const Pairs *p, const GradStore *s) {
+  const Grad *g = p->g;
+  uint64_t axes = grad_store_axes(g, s) & ~p->vecs, key = axes & p->keys;
+  bool plain = false;
+  if (!one(key) || (grad_at(g, s->v)->axes & p->vecs) || s->mask ||
+      s->physical || s->outer)
+    return UINT32_MAX;
+  for (uint32_t i = 0; i < s->n; i++) {
+    const GradNode *x = grad_at(g, s->index[i]);
+    if (!(x->axes & key)) continue;
+    if (plain || x->code != OP_INDEX) return UINT32_MAX;
+    plain = true;
+  }
+  memset(p->seen, 0, g->nodes.n * sizeof *p->seen);
+  bool found = plain && multiplies(p, s->v, key, axes & ~key);
+  return found ? first_of(key) : UINT32_MAX;
+}
+
+static void in_blocks(Pairs *p, GradStore *s, uint32_t key) {
+  Grad *g = p->g;
+  DimTab *d = &g->m->dims;
+  Dim extent = g->axes.at[key].axis.extent;
+  Dim many = dim_ceildiv(d, extent, HW_GROUP_ROWS);
+  uint32_t block = grad_axis(g, "block", AX_PAR, many);
+  g->front |= grad_bit(block);
+  uint32_t in = grad_axis(g, "in", AX_VEC, dim_const(d, HW_GROUP_ROWS));
+  Gid which = grad_index(g, block), column = grad_index(g, in);
+  Gid many_keys = grad_int(g, HW_GROUP_ROWS);
+  Gid at = grad_2(g, OP_ADD, grad_2(g, OP_MUL, which, many_keys), column);
+  Gid end = grad_dim(g, extent);
+  Gid last = grad_2(g, OP_SUB, end, grad_int(g, 1));
+  Gid inside = grad_2(g, OP_MIN, at, last);
+  Gid seen = g->domain[key] ? grad_moved(g, g->domain[key], key, inside) : 0;
+  s->v = grad_moved(g, s->v, key, inside);
+  if (seen) s->v = grad_or_0(g, seen, s->v);
+  s->mask = grad_2(g, OP_LT, at, end);
+  for (uint32_t i = 0; i < s->n; i++)
+    s->index[i] = grad_moved(g, s->index[i], key, at);
+}
+
+void grad_pairs(Grad *g) {
+  Pairs p = {g, grad_role(g, AX_VEC), grad_role(g, AX_KEY), NULL};
+  if (g->opt->target->kind != TARGET_GPU || g->walks.n) return;
+  for (uint32_t i = 0; i < g->grads.n; i++) {
+    p.seen = NEWN(g->arena, bool, g->nodes.n);
+    uint32_t key = key_of(&p, &g->grads.at[i]);
+    if (key != UINT32_MAX) in_blocks(&p, &g->grads.at[i], key);
+  }
+}
