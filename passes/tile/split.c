@@ -16,8 +16,10 @@
 // How many parts is a function of the shape and the target, never of threads,
 // and they are joined in one order: the same result each time. On a GPU a row's
 // parts lie beside each other, a task has one row; where rows are many it has
-// several, and joins parts one by one. Each task has a tile of workspace. Any
-// pass without scans can be split: the factors that correct its accumulators
+// several, and joins parts one by one. Of long vectors, whose groups have
+// columns each, @p.rows does the one and @p.combine the other: the shape says
+// which of them has tasks. Each task has a tile of workspace. Any pass without
+// scans can be split: the factors that correct its accumulators
 // join two of them (docs/ir.md, `pass`).
 //
 // Where memory tells how many keys a task has, as in a batch of sequences of
@@ -439,12 +441,36 @@ static uint32_t place(const Tiler *t, uint32_t i, Value part, Value *at) {
 }
 
 // ---------------------------------------------------------------- tasks
+bool tile_split_in_two(const TilePlan *p, const Target *t) {
+  return t->kind == TARGET_GPU && p->part >= 0;
+}
+
+// 1 if rows are so few that each has a task, 0 if not; the other way around for
+// what joins several of them.
+static Dim of_rows(const Tiler *t) {
+  DimTab *d = &t->to->mod->dims;
+  Dim rows = dim_const(d, 1), one = rows;
+  for (uint32_t i = 0; i < t->to->grid.n; i++) {
+    uint32_t a = t->to->grid.at[i].axis;
+    rows = dim_bin(d, DIM_MUL, rows, t->to->axes.at[a].extent);
+  }
+  Dim most = dim_const(d, COST_JOIN_TASKS * t->target->gpu.sms);
+  if (t->alone) {
+    rows = dim_bin(d, DIM_MAX, rows, one);
+    return dim_bin(d, DIM_MIN, dim_bin(d, DIM_FLOORDIV, most, rows), one);
+  }
+  most = dim_bin(d, DIM_ADD, most, one);
+  return dim_bin(d, DIM_MIN, dim_bin(d, DIM_FLOORDIV, rows, most), one);
+}
+
 void tile_split_open(Tiler *t, Builder *b) {
   bool part = t->share == SHARE_PART;
   DimTab *d = &t->to->mod->dims;
-  // The second phase has no tasks if there is one part only.
-  uint32_t a = ir_axis(t->to, part ? "part" : "some", AX_PAR,
-                       part ? t->plan.parts : several_parts(t));
+  // What joins has no tasks if there is one part only.
+  Dim tasks = part ? t->plan.parts : several_parts(t);
+  if (!part && tile_split_in_two(&t->plan, t->target))
+    tasks = dim_bin(d, DIM_MUL, tasks, of_rows(t));
+  uint32_t a = ir_axis(t->to, part ? "part" : "some", AX_PAR, tasks);
   vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){.axis = a, .tile = 1}));
   if (!part) return;
   t->part = ir_origin(b, a);
@@ -588,7 +614,7 @@ static bool has_rows(const Tiler *t) {
 // rows, or of a row's parts beside each other.
 void tile_split_joiners(Tiler *t) {
   int64_t rows = 1, n = row_elements(t->from, t->plan.split);
-  t->beside = t->gpu && !has_rows(t);
+  t->beside = t->gpu && (t->alone || !has_rows(t));
   while (t->gpu && !t->beside && t->plan.lane >= 0 &&
          2 * rows * n <= COST_MAP_ELEMENTS)
     rows *= 2;

@@ -331,6 +331,7 @@ static const char *name_of(Module *m, const Func *f, TileShare share,
                            uint32_t which) {
   if (share == SHARE_COMBINE)
     return arena_printf(m->arena, "%s.combine", f->name);
+  if (share == SHARE_ROWS) return arena_printf(m->arena, "%s.rows", f->name);
   if (share == SHARE_STATES)
     return arena_printf(m->arena, "%s.states", f->name);
   if (share == SHARE_JOINS) return arena_printf(m->arena, "%s.joins", f->name);
@@ -353,7 +354,9 @@ static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
              .gpu = gpu,
              .near = opt->target->gpu.hopper,
              .careful = !opt->finite && !gpu};
-  if (share == SHARE_COMBINE) tile_split_joiners(&t);
+  t.alone = share == SHARE_ROWS;
+  if (t.alone) t.share = SHARE_COMBINE;
+  if (t.share == SHARE_COMBINE) tile_split_joiners(&t);
   if (share == SHARE_JOINS) t.plan.tile_q = COST_JOIN_COLUMNS;
   const char *name = name_of(m, f, share, which);
   t.to = ir_func(m, FK_PROGRAM, intern(&cx->names, name));
@@ -410,13 +413,15 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   if (gpu) tile_parts_plan(cx, f, opt, &plan);
   if (!gpu || splits(opt)) tile_split_plan(cx, f, opt, &plan);
   if (gpu) tile_own_plan(cx, f, opt, &plan);
-  TileShare share[MAX_TESTED + 5];
+  TileShare share[MAX_TESTED + 6];
   uint32_t n = 0;
   while (n < plan.ntested) share[n++] = SHARE_BOUNDS;
   if (plan.walk) share[n++] = SHARE_STATES;
   if (plan.walk && plan.linear) share[n++] = SHARE_JOINS;
   if (plan.split && plan.by >= 0) share[n++] = SHARE_PLAN;
   share[n++] = plan.split ? SHARE_PART : SHARE_ALL;
+  if (plan.split && tile_split_in_two(&plan, opt->target))
+    share[n++] = SHARE_ROWS;
   if (plan.split) share[n++] = SHARE_COMBINE;
   for (uint32_t i = 0; i < n; i++) {
     Func *g = tile_func(cx, f, &plan, share[i], i, opt);

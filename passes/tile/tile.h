@@ -45,6 +45,7 @@ typedef enum TileShare {
   SHARE_ALL,      // everything: the keys are not split
   SHARE_PART,     // one part of the keys; everything if there is one part
   SHARE_COMBINE,  // joins the parts, does the rest
+  SHARE_ROWS,     // the same of few rows, which have a task each
   SHARE_STATES,   // what the steps of a part make of a state of zeros
   SHARE_JOINS,    // the states that parts begin with, of those
   SHARE_BOUNDS,   // finds the bounds of the keys for the tasks of SHARE_ALL
@@ -74,6 +75,7 @@ typedef struct Tiler {
   Value whole;     // bool, SHARE_PART: there is one part; SHARE_COMBINE: there
                    // are several; 0: never, always
   bool beside;     // SHARE_COMBINE: a row's parts lie beside each other
+  bool alone;      // SHARE_COMBINE: where rows are few
   Value nparts;    // of this task's keys, or 0
   Value counts;    // workspace: as many for each row, if `counted`
   Value planned;   // workspace: the plan of the parts, or 0
@@ -122,6 +124,8 @@ void tile_split_params(Tiler *t);
 // Builds where `yes` holds; to be ended by a yield.
 Builder tile_if(Builder *b, Value yes);
 void tile_split_joiners(Tiler *t);
+// Are there two functions that join, one of them for few rows?
+bool tile_split_in_two(const TilePlan *p, const Target *t);
 void tile_split_open(Tiler *t, Builder *b);
 void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi);
 // `none` are sums of no keys. Those of warps that keys are dealt to (pass
