@@ -189,6 +189,7 @@ typedef struct GridDim {  // tile level: tasks along an axis
   uint32_t axis;
   int64_t tile;  // coordinates a task covers
   bool serial;   // one task, in order, covers all of them, a tile at a time
+  bool repeats;  // a product of matrices does not vary with it: not printed
 } GridDim;
 
 struct Func {

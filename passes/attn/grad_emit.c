@@ -306,6 +306,7 @@ static void regroup(Emit *e, Gid product, uint32_t axis, Gid *x, Gid *y) {
   uint32_t least = (a & over) && (b & over) ? size_of(a & b) : 64;
   for (uint32_t side = 1; side < all; side += 2) {
     a = axes_in(e, &p, side), b = axes_in(e, &p, all & ~side);
+    if (!(a & ~b) || !(b & ~a)) continue;
     if (!(a & over) || !(b & over) || size_of(a & b) >= least) continue;
     least = size_of(a & b);
     best = side;

@@ -388,6 +388,16 @@ static Gid sum_of_blocks(Plan *p, const GradStore *s, const GradNode *x,
   return grad_sum(g, sum, (x->over & ~step) | to, (x->points & ~step) | to);
 }
 
+// Few tasks would have the sum x over rows of vectors, as of a scale of a head:
+// the axes outside of the kernel of its rows' numbers, or 0.
+static uint64_t rows_of_vectors(const Plan *p, const GradNode *x,
+                                uint64_t outer) {
+  uint64_t rows = x->over & ~p->vecs;
+  bool sums = rows && (x->over & p->vecs) && !(x->over & p->keys);
+  bool numbers = outer && !(x->axes & p->vecs) && !p->g->walks.n;
+  return sums && numbers && is_gpu(p->g) ? outer | rows : 0;
+}
+
 // The kernel of the part that is a sum over keys and rows; v in two steps. Or v
 // is a part.
 static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
@@ -400,7 +410,7 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   bool vector = !outer && (vecs == 1 || matrix);
   uint64_t to = all      ? part_axes(p, &n, outer)
                 : vector ? rows_apart(p, n.over)
-                         : 0;
+                         : rows_of_vectors(p, &n, outer);
   if (p->whole) {
     if (cond) v = grad_path(g, cond, v, grad_num(g, 0));
     return store_part(p, s, v, grad_at(g, v)->axes);

@@ -60,6 +60,18 @@ bool lane_is_inner(const Func *f, const Op *dot) {
   return same;
 }
 
+static bool has_own(const Func *f, const Type *x, const Type *y) {
+  for (uint32_t i = 0; i < x->n; i++)
+    if (!type_has_axis(y, x->axis[i]) && lane_extent(f, x->axis[i]) > 1)
+      return true;
+  return false;
+}
+
+bool lane_is_product(const Func *f, const Op *dot) {
+  const Type *x = ir_type(f, dot->args[0]), *y = ir_type(f, dot->args[1]);
+  return has_own(f, x, y) && has_own(f, y, x);
+}
+
 static bool has_vec(const Func *f, const Type *t) {
   for (uint32_t i = 0; i < t->n; i++)
     if (f->axes.at[t->axis[i]].role == AX_VEC) return true;

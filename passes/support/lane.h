@@ -8,6 +8,10 @@
 // axis of one operand is the other's as well.
 bool lane_is_inner(const Func *f, const Op *dot);
 
+// A dot of matrices: each operand has an axis, of more than one coordinate,
+// that the other lacks.
+bool lane_is_product(const Func *f, const Op *dot);
+
 // The parallel axis that is cut into tiles, or -1.
 int lane_axis(const Func *f);
 // No axis makes products of matrices: the best is one that both operands of a

@@ -150,10 +150,27 @@ static int64_t row_elements(const Func *f, const Op *pass) {
   return most;
 }
 
+typedef struct Products {
+  const Func *f;
+  bool some;
+} Products;
+
+static void see_product(void *data, Op *op) {
+  Products *w = data;
+  w->some |= op->code == OP_DOT && lane_is_product(w->f, op);
+}
+
+static bool multiplies(const Func *f) {
+  Products w = {f, false};
+  ir_walk(f->body, see_product, &w);
+  return w.some;
+}
+
 // CTAs of few rows with short sums share a multiprocessor
-// (passes/hopper/rings.c).
+// (passes/hopper/rings.c), and those that multiply nothing.
 static int64_t wave_of(const Func *f, const Op *pass, const Target *t) {
   enum { TWO = 2 };
+  if (!multiplies(f)) return t->gpu.sms * COST_SPLIT_SUMMED;
   return t->gpu.sms * (row_elements(f, pass) <= COST_SPLIT_SUMS ? TWO : 1);
 }
 
@@ -249,6 +266,7 @@ static Dim most_parts(const Func *f, const Target *t, Dim keys, bool few,
   DimTab *d = &f->mod->dims;
   if (t->kind != TARGET_GPU)
     return dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, COST_SPLIT_KEYS));
+  if (!multiplies(f)) return dim_ceildiv(d, keys, COST_SPLIT_EVEN_KEYS);
   if (!few) return dim_ceildiv(d, keys, COST_SPLIT_GPU_KEYS);
   if (by < 0) return dim_ceildiv(d, keys, COST_SPLIT_EVEN_KEYS);
   Dim least = dim_const(d, COST_SPLIT_EVEN_KEYS);
@@ -267,7 +285,7 @@ static Dim most_parts(const Func *f, const Target *t, Dim keys, bool few,
 static void plan_parts(const Func *f, const Op *pass, const Target *tg,
                        bool few, TilePlan *p) {
   bool gpu = tg->kind == TARGET_GPU, told = gpu && is_told(f, pass, p);
-  bool even = gpu && few && !is_read(f, pass);
+  bool even = gpu && few && !is_read(f, pass) && multiplies(f);
   DimTab *d = &f->mod->dims;
   uint32_t axis = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
   Dim keys = told ? most_keys(f, pass, axis) : f->axes.at[axis].extent;

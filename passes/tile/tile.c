@@ -280,10 +280,36 @@ static bool is_serial(const Tiler *t, uint32_t axis) {
   return t->share != SHARE_COMBINE && (t->plan.serial >> axis & 1);
 }
 
+typedef struct Repeats {
+  const Func *f;
+  uint32_t axis;
+  bool found;
+} Repeats;
+
+static void see_repeated(void *data, Op *op) {
+  Repeats *r = data;
+  if (op->code != OP_DOT || !lane_is_product(r->f, op)) return;
+  const Type *x = ir_type(r->f, op->args[0]), *y = ir_type(r->f, op->args[1]);
+  Type all = type_union(x, y, DT_F32);
+  r->found |= lane_has_key(r->f, &all) && !type_has_axis(&all, r->axis);
+}
+
+// Do tasks along that axis, of as many coordinates as a vector has, make the
+// same product of matrices?
+static bool repeats(const Tiler *t, uint32_t axis) {
+  Repeats r = {.f = t->from, .axis = axis};
+  int64_t n;
+  Dim e = t->from->axes.at[axis].extent;
+  if (!dim_is_const(&t->from->mod->dims, e, &n) || n < HW_BLOCK) return false;
+  ir_walk(t->from->body, see_repeated, &r);
+  return r.found;
+}
+
 static void put_in_grid(Tiler *t, uint32_t axis) {
-  int64_t n = (int)axis == t->plan.lane ? t->plan.tile_q : 1;
-  vec_push(t->to->mod->arena, &t->to->grid,
-           ((GridDim){.axis = axis, .tile = n}));
+  bool lane = (int)axis == t->plan.lane;
+  GridDim d = {.axis = axis, .tile = lane ? t->plan.tile_q : 1};
+  d.repeats = !lane && repeats(t, axis);
+  vec_push(t->to->mod->arena, &t->to->grid, d);
 }
 
 static bool has_own_tasks(TileShare s) {

@@ -71,6 +71,26 @@ static bool is_walked(const CgKernelRecord *k, Cause *out) {
   return true;
 }
 
+// ---------------------------------------------------------------- tasks
+// Tasks of each coordinate of an axis make the same products.
+static bool is_repeated(Ctx *cx, const CgKernelRecord *k, Cause *out) {
+  const Func *f = k->func;
+  for (uint32_t i = 0; i < f->grid.n; i++) {
+    const GridDim *d = &f->grid.at[i];
+    if (!d->repeats || !ir_has_products(f)) continue;
+    const char *name = f->axes.at[d->axis].name;
+    out->what = arena_printf(&cx->session,
+                             "each coordinate of '%s' is a task, which makes "
+                             "the same products again",
+                             name);
+    out->help = "whole vectors, as V[b, h, k] without the index of its last "
+                "axis, are made by one task";
+    out->span = f->span;
+    return true;
+  }
+  return false;
+}
+
 // ---------------------------------------------------------------- steps
 // Chunks of 16-bit tensors are products of matrices.
 static bool has_narrow(const Func *f) {
@@ -154,7 +174,8 @@ static bool is_silent(const Recipe *r) {
 static bool find_cause(Ctx *cx, const Built *b, Cause *out) {
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     const CgKernelRecord *k = &b->kernels.at[i];
-    if (is_walked(k, out) || is_spilled(cx, k, out) || is_serial(cx, k, out))
+    if (is_repeated(cx, k, out) || is_walked(k, out) ||
+        is_spilled(cx, k, out) || is_serial(cx, k, out))
       return true;
   }
   return is_stepped(b, out) || is_odd(cx, &b->recipe, out);
