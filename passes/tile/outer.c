@@ -12,7 +12,8 @@
 //
 // On GPUs so does a pass over few keys, a group's heads, where nothing is a
 // product of matrices: a tile of them would be empty but for a few, and what
-// has keys and vectors too wide.
+// has keys and vectors too wide. And one over batches of such products, as of a
+// bias of pairs that batches share: a tile of them would be as many products.
 // Tests: test/passes/tile/outer.tir, test/wave/grouped-gradients.test.
 #include "passes/support/lane.h"
 #include "passes/tile/tile.h"
@@ -20,6 +21,7 @@
 typedef struct Outer {
   const Func *f;
   uint64_t holds;  // axes of passes that hold a pass
+  uint64_t batch;  // axes that both operands of a product of matrices have
   uint64_t tiled;  // axes of sums of products of matrices, and of running sums
 } Outer;
 
@@ -44,8 +46,13 @@ static void note(void *data, Op *op) {
   if (op->code != OP_DOT) return;
   const Type *x = ir_type(o->f, op->args[0]), *y = ir_type(o->f, op->args[1]);
   const IrAttr *over = ir_attr(op, AT_OVER);
-  for (uint32_t i = 0; i < over->n && has_own(x, y) && has_own(y, x); i++)
+  if (!has_own(x, y) || !has_own(y, x)) return;
+  for (uint32_t i = 0; i < over->n; i++)
     o->tiled |= (uint64_t)1 << over->list[i];
+  for (uint32_t i = 0; i < x->n; i++)
+    if (o->f->axes.at[x->axis[i]].role == AX_KEY &&
+        type_has_axis(y, x->axis[i]))
+      o->batch |= (uint64_t)1 << x->axis[i];
 }
 
 // Keys that GPUs have no tile for: few, and none of a product of matrices.
@@ -61,7 +68,8 @@ static uint64_t few_keys(const Func *f, const Target *tg) {
 uint64_t tile_outer(Func *f, const Target *tg) {
   Outer o = {.f = f};
   ir_walk(f->body, note, &o);
-  uint64_t outer = (o.holds | few_keys(f, tg)) & ~o.tiled;
+  uint64_t batch = tg->kind == TARGET_GPU ? o.batch : 0;
+  uint64_t outer = (o.holds | few_keys(f, tg) | batch) & ~o.tiled;
   for (uint32_t a = 0; a < f->axes.n; a++)
     if (outer >> a & 1) f->axes.at[a].role = AX_STEP;
   return outer;
