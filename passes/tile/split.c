@@ -266,7 +266,9 @@ static Dim most_parts(const Func *f, const Target *t, Dim keys, bool few,
   DimTab *d = &f->mod->dims;
   if (t->kind != TARGET_GPU)
     return dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, COST_SPLIT_KEYS));
-  if (!multiplies(f)) return dim_ceildiv(d, keys, COST_SPLIT_EVEN_KEYS);
+  if (!multiplies(f))
+    return dim_bin(d, DIM_MIN, dim_ceildiv(d, keys, COST_SPLIT_EVEN_KEYS),
+                   dim_const(d, COST_SPLIT_SUMMED_MOST));
   if (!few) return dim_ceildiv(d, keys, COST_SPLIT_GPU_KEYS);
   if (by < 0) return dim_ceildiv(d, keys, COST_SPLIT_EVEN_KEYS);
   Dim least = dim_const(d, COST_SPLIT_EVEN_KEYS);
