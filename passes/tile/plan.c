@@ -142,31 +142,32 @@ typedef struct Tiles {
   Map seen;      // operands that are counted
   int64_t sums;  // f32 of a row
   int part;      // axis of parts whose sums groups have, or -1
-  int64_t row_bytes, key_bytes, matrix_bytes;
-  int64_t made;         // elements of a key that are computed
-  int64_t scores;       // products that have a value per key
-  int64_t weights;      // what keys are multiplied with, of one pass
-  bool bias;            // scores have terms of the columns
-  bool ramp;            // or such that grow with the column's number
-  bool pairs;           // or such that a pair has in memory
-  bool told;            // and that tells whether it is hidden
-  bool scans;           // scores are summed along the columns
-  bool walked;          // a pair has a sum that is no product of matrices
-  int64_t bands;        // products with a row of a table for each difference,
-  int64_t band_bytes;   // and what these rows have
-  bool of_keys;         // some are of the keys' vectors
-  int64_t products;     // elements of vectors that a pair multiplies
-  int64_t functions;    // of a pair: exponentials and the like
-  bool held;            // pairs have values of memory, or of pairs before
-  int64_t adds;         // sums of rows that each step adds to memory
-  int64_t block_bytes;  // of a key, of what is added to products
-  int64_t page;         // keys lie in pages of so many, 0: they do not
-  bool boxes;           // tiles lie in one page (passes/tile/page_tiles.c)
-  bool mixed;           // pages and slots in them are one coordinate
-  bool staged;          // what is copied goes through registers
-  bool once;            // keys are read once: a group computes tiles of copies
-                        // (passes/hopper/rings_made.c)
-  bool strips;          // what columns have is read where it is needed
+  int64_t row_bytes, key_bytes;
+  int64_t matrix_bytes;  // of matrices that all rows are multiplied by
+  int64_t made;          // elements of a key that are computed
+  int64_t scores;        // products that have a value per key
+  int64_t weights;       // what keys are multiplied with, of one pass
+  bool bias;             // scores have terms of the columns
+  bool ramp;             // or such that grow with the column's number
+  bool pairs;            // or such that a pair has in memory
+  bool told;             // and that tells whether it is hidden
+  bool scans;            // scores are summed along the columns
+  bool walked;           // a pair has a sum that is no product of matrices
+  int64_t bands;         // products with a row of a table for each difference,
+  int64_t band_bytes;    // and what these rows have
+  bool of_keys;          // some are of the keys' vectors
+  int64_t products;      // elements of vectors that a pair multiplies
+  int64_t functions;     // of a pair: exponentials and the like
+  bool held;             // pairs have values of memory, or of pairs before
+  int64_t adds;          // sums of rows that each step adds to memory
+  int64_t block_bytes;   // of a key, of what is added to products
+  int64_t page;          // keys lie in pages of so many, 0: they do not
+  bool boxes;            // tiles lie in one page (passes/tile/page_tiles.c)
+  bool mixed;            // pages and slots in them are one coordinate
+  bool staged;           // what is copied goes through registers
+  bool once;             // keys are read once: a group computes tiles of copies
+                         // (passes/hopper/rings_made.c)
+  bool strips;           // what columns have is read where it is needed
   int lane;
   bool narrow;  // both ends of the keys move with the rows
   OwnKind own;  // bounds that groups of rows would have
@@ -202,7 +203,14 @@ static bool is_block(const Tiles *s, const Type *t) {
     keys += s->f->axes.at[i].role == AX_KEY;
   for (uint32_t i = 0; i < t->n; i++)
     own += s->f->axes.at[t->axis[i]].role == AX_PAR;
-  return !keys && own && s->lane >= 0 && !type_has_axis(t, (uint32_t)s->lane);
+  return !keys && own;
+}
+
+static int64_t *bytes_of(Tiles *s, const Type *t) {
+  if (lane_has_key(s->f, t)) return &s->key_bytes;
+  bool all = s->lane >= 0 && !type_has_axis(t, (uint32_t)s->lane);
+  bool matrix = all && (!s->staged || is_block(s, t));
+  return matrix ? &s->matrix_bytes : &s->row_bytes;
 }
 
 static void measure_operand(Tiles *s, Value v, DType other) {
@@ -215,9 +223,8 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   bool key = lane_has_key(s->f, t);
   // AMD: rows in parts are never in shared memory (passes/gpu/dot.c).
   bool parts = s->staged && !key && operand_bytes(t->dtype, other) != 2;
-  int64_t *to = is_block(s, t) ? &s->matrix_bytes : &s->row_bytes;
   int64_t size = dtype_size(t->dtype), bytes = operand_bytes(t->dtype, other);
-  if (!parts) *(key ? &s->key_bytes : to) += n * bytes;
+  if (!parts) *bytes_of(s, t) += n * bytes;
   bool copied = op && op->code == OP_LOAD &&
                 (size == 2 || (size == 1 && s->staged)) && bytes == 2;
   for (uint32_t i = 1; copied && i < op->nargs; i++)
@@ -676,7 +683,7 @@ static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
   int64_t rows = groups * HW_GROUP_ROWS,
           key_bytes = s->key_bytes + s->block_bytes;
   int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + COST_STREAM_SMEM +
-                  groups * bands_of(s, k);
+                  s->fixed_bytes + groups * bands_of(s, k);
   return bytes + opt->spare_smem <= (int64_t)tg->gpu.smem &&
          regs_of(s, k) + opt->spare_regs <= thread_regs(groups) &&
          (!s->page || in_boxes(tg, s, k)) &&
