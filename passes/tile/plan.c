@@ -683,7 +683,7 @@ static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
   int64_t rows = groups * HW_GROUP_ROWS,
           key_bytes = s->key_bytes + s->block_bytes;
   int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + COST_STREAM_SMEM +
-                  s->fixed_bytes + groups * bands_of(s, k);
+                  s->matrix_bytes + groups * bands_of(s, k);
   return bytes + opt->spare_smem <= (int64_t)tg->gpu.smem &&
          regs_of(s, k) + opt->spare_regs <= thread_regs(groups) &&
          (!s->page || in_boxes(tg, s, k)) &&

@@ -164,6 +164,15 @@ bool drv_may_run(const Built *b, uint32_t i);
 // (tiles.c).
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
                        CgDevice *dev);
+// What the slowest step of a kernel does beside its products and functions, in
+// times of the clocks that the longer of these takes (pace.c).
+typedef struct DrvPace {
+  double times;
+  bool loads;       // most of it are elements that threads read of memory
+  const Op *loop;   // or NULL: there are no products
+  uint32_t passes;  // loops with products, one behind the other
+} DrvPace;
+DrvPace drv_pace(const Func *f);
 // Tells the user of kernels that are slow (slow.c).
 void drv_warn_slow(Ctx *cx, const CgProgram *p, const Built *built, uint32_t n);
 // Machine code for the last n devices of p; built are theirs (assemble.c).

@@ -91,6 +91,39 @@ static bool is_repeated(Ctx *cx, const CgKernelRecord *k, Cause *out) {
   return false;
 }
 
+// ---------------------------------------------------------------- pace
+static void tell_times(Ctx *cx, const DrvPace *p, Cause *out) {
+  out->what =
+      arena_printf(&cx->session,
+                   "%s of its pairs takes %.0f times as long as their "
+                   "products and functions, by the model",
+                   p->loads ? "what is read" : "other arithmetic", p->times);
+  out->help = p->loads ? "numbers of memory that follow one another along the "
+                         "keys are read at once"
+                       : "what varies with rows or keys alone is made once for "
+                         "each, not for each pair";
+}
+
+// A step does much beside its products. Few rows wait for memory.
+static bool is_busy(Ctx *cx, const Built *b, const CgKernelRecord *k,
+                    Cause *out) {
+  if (ir_has_steps(k->func) || drv_is_decode(b->recipe.spec.prog)) return false;
+  DrvPace p = drv_pace(k->func);
+  if (p.passes > COST_SLOW_PASSES) {
+    out->what = arena_printf(&cx->session,
+                             "it goes over its keys %u times, as `topk` does",
+                             p.passes);
+    out->help = "fewer keys, such as one for each block, or limits that are "
+                "given";
+  } else if (p.times <= COST_SLOW_TIMES) {
+    return false;
+  } else {
+    tell_times(cx, &p, out);
+  }
+  out->span = p.loop->span;
+  return true;
+}
+
 // ---------------------------------------------------------------- steps
 // Chunks of 16-bit tensors are products of matrices.
 static bool has_narrow(const Func *f) {
@@ -101,14 +134,41 @@ static bool has_narrow(const Func *f) {
   return false;
 }
 
-// Steps one after the other, of which no kernel has chunks.
+static bool hands_on(const Func *f, const Op *loop) {
+  Walk in = {.f = f};
+  bool hands = false;
+  for (uint32_t i = 0; i < loop->nres; i++)
+    hands |= ir_type(f, loop->res[i])->kind == TK_FRAG;
+  if (!hands || !is_long(f, loop)) return false;
+  ir_walk(loop->regions[0], see_product, &in);
+  return !in.products;
+}
+
+// A loop over steps that hands on a tile, or a column of one, and multiplies
+// nothing. Not in an arm of a choice: of chunks, what is left at the end, and
+// what decays too fast for one.
+static bool walks(const Func *f, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_IF) continue;
+    if (op->code == OP_FOR && hands_on(f, op)) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (walks(f, op->regions[i])) return true;
+  }
+  return false;
+}
+
+// Steps one after the other, of which no kernel has chunks, or of which chunks
+// are made.
 static bool is_stepped(const Built *b, Cause *out) {
   const CgKernelRecord *found = NULL;
+  bool chunks = false;
   if (b->recipe.opt.chunk == 1) return false;
-  for (uint32_t i = 0; i < b->kernels.n; i++) {
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    chunks |= ir_has_products(b->kernels.at[i].func);
+  for (uint32_t i = 0; i < b->kernels.n && !found; i++) {
     const CgKernelRecord *k = &b->kernels.at[i];
-    if (ir_has_products(k->func)) return false;
-    if (!found && ir_has_steps(k->func) && has_narrow(k->func)) found = k;
+    bool steps = ir_has_steps(k->func) && has_narrow(k->func);
+    if (steps && (!chunks || walks(k->func, k->func->body))) found = k;
   }
   if (!found) return false;
   *out = (Cause){"its steps go one after the other",
@@ -175,7 +235,8 @@ static bool find_cause(Ctx *cx, const Built *b, Cause *out) {
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     const CgKernelRecord *k = &b->kernels.at[i];
     if (is_repeated(cx, k, out) || is_walked(k, out) ||
-        is_spilled(cx, k, out) || is_serial(cx, k, out))
+        is_busy(cx, b, k, out) || is_spilled(cx, k, out) ||
+        is_serial(cx, k, out))
       return true;
   }
   return is_stepped(b, out) || is_odd(cx, &b->recipe, out);
