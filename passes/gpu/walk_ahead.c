@@ -1,0 +1,182 @@
+// walk_ahead: what steps that go one after the other read of memory is asked
+// for some steps ahead.
+//
+//   for(0, %n, 1, %s0) ({                 %a0 = gload(%X, .. 0 ..)   %b0 = ..
+//     ^(%t, %s):                          for(0, %n, 1, %s0, %a0, %b0) ({
+//     %x = gload(%X, .. %t ..)     ->       ^(%t, %s, %a, %b):
+//     %y = f(%s, %x)                        %c = gload(%X, .. add(%t, 2) ..)
+//     gstore(%Y, %y, .. %t ..)              %y = f(%s, %a)  gstore(..)
+//     yield(%y)                             yield(%y, %b, %c)
+//   })                                    })
+//
+// A step waits for memory longer than for its arithmetic, and nothing else runs
+// on a multiprocessor that has few tasks. Loads of what the program only reads,
+// at indices that follow the step; what is asked for behind the last step reads
+// as 0 and is not used. Kernels without products of matrices. Level frag.
+// Needs: lower_gpu. Tests: test/passes/walk_ahead/.
+#include "passes/gpu/prefetch.h"
+#include "passes/support/cost.h"
+
+#include <string.h>
+
+enum { MAX_LOADS = 16 };
+
+typedef struct Walk {
+  Func *f;
+  Arena *a;
+  Op *loop;
+  Op *load[MAX_LOADS];
+  uint32_t n, ahead;  // loads; steps
+} Walk;
+
+// ---------------------------------------------------------------- candidates
+static bool is_plain(const Op *op) {
+  switch (op->code) {
+  case OP_CONST:
+  case OP_SPLAT:
+  case OP_BCAST:
+  case OP_COORD:
+  case OP_CAST:
+  case OP_FREDUCE:
+  case OP_RELAYOUT:
+  case OP_UNIFORM:
+  case OP_GLOAD:
+  case OP_GSTORE:
+  case OP_YIELD: return true;
+  default: return op_info(op->code)->flags & OPF_ELEM;
+  }
+}
+
+// Steps that multiply nothing, share nothing, and have no loops.
+static bool is_walk(const Op *loop) {
+  bool stores = false;
+  for (const Op *op = loop->regions[0]->first; op; op = op->next) {
+    if (op->nregions || !is_plain(op)) return false;
+    stores |= op->code == OP_GSTORE;
+  }
+  return stores && loop->nres;
+}
+
+// Registers of a thread.
+static uint32_t words_of(const Type *t) {
+  if (t->kind != TK_FRAG) return 1;
+  uint32_t n = (uint32_t)t->ext[0];
+  if (t->slice == SLICE_ROW)
+    return 2 * ((n + HW_GROUP_ROWS - 1) / HW_GROUP_ROWS);
+  if (t->slice == SLICE_COL) return n / 4 + 1;
+  return n * (uint32_t)t->ext[1] / HW_GROUP_THREADS + 1;
+}
+
+static void find_loads(Walk *w) {
+  uint32_t words = 0;
+  for (Op *op = w->loop->regions[0]->first; op; op = op->next) {
+    if (op->code != OP_GLOAD || !ir_is_input(w->f, op->args[0]) ||
+        w->n == MAX_LOADS)
+      continue;
+    bool ok = false;
+    for (uint32_t i = 1; i < op->nargs; i++)
+      ok |= !ir_defined_outside(w->f, op->args[i], w->loop->regions[0]);
+    for (uint32_t i = 1; i < op->nargs; i++)
+      ok &= prefetch_follows(w->f, w->loop, op->args[i]);
+    if (!ok) continue;
+    w->load[w->n++] = op;
+    words += words_of(ir_type(w->f, op->res[0]));
+  }
+  w->ahead = COST_WALK_AHEAD;
+  while (w->ahead && words * w->ahead > COST_WALK_REGS) w->ahead--;
+}
+
+// ---------------------------------------------------------------- the new loop
+static void load_all(const Walk *w, Builder *b, Value at, Value *out) {
+  ValueMap m = {.arena = w->a};
+  vmap_put(&m, w->loop->regions[0]->params.at[0], at);
+  for (uint32_t i = 0; i < w->n; i++)
+    out[i] = prefetch_copy(b, w->loop, w->load[i]->res[0], &m);
+}
+
+static Op *new_loop(const Walk *w, Builder *b) {
+  const Op *loop = w->loop;
+  uint32_t more = w->n * w->ahead;
+  Value *args = NEWN(w->a, Value, loop->nargs + more);
+  Type *types = NEWN(w->a, Type, loop->nres + more);
+  memcpy(args, loop->args, loop->nargs * sizeof *args);
+  for (uint32_t i = 0; i < loop->nres; i++)
+    types[i] = *ir_type(w->f, loop->res[i]);
+  Value at = prefetch_first(b, loop);
+  for (uint32_t k = 0; k < w->ahead; k++) {
+    load_all(w, b, at, args + loop->nargs + k * w->n);
+    at = prefetch_next(b, loop, at);
+    for (uint32_t i = 0; i < w->n; i++)
+      types[loop->nres + k * w->n + i] = *ir_type(w->f, w->load[i]->res[0]);
+  }
+  return ir_op(b, OP_FOR, args, loop->nargs + more, loop->attrs, loop->nattrs,
+               types, loop->nres + more, 1);
+}
+
+static bool listed(const Walk *w, const Op *op) {
+  for (uint32_t i = 0; i < w->n; i++)
+    if (w->load[i] == op) return true;
+  return false;
+}
+
+static void fill_body(const Walk *w, Region *to) {
+  const Region *from = w->loop->regions[0];
+  const Op *y = from->last;
+  Builder b = {.fn = w->f, .region = to, .span = w->loop->span};
+  ValueMap m = {.arena = w->a};
+  uint32_t more = w->n * w->ahead;
+  Value *out = NEWN(w->a, Value, y->nargs + more);
+  for (uint32_t i = 0; i < from->params.n; i++) {
+    const ValueInfo v = *ir_info(w->f, from->params.at[i]);
+    vmap_put(&m, from->params.at[i], ir_region_param(to, v.type, v.hint));
+  }
+  for (uint32_t i = 0; i < more; i++) {
+    const Op *load = w->load[i % w->n];
+    Value v = ir_region_param(to, *ir_type(w->f, load->res[0]), "ahead");
+    if (i < w->n) vmap_put(&m, load->res[0], v);
+    else out[y->nargs + i - w->n] = v;
+  }
+  Value at = to->params.at[0];
+  for (uint32_t k = 0; k < w->ahead; k++) at = prefetch_next(&b, w->loop, at);
+  load_all(w, &b, at, out + y->nargs + more - w->n);
+  for (const Op *op = from->first; op != y; op = op->next)
+    if (!listed(w, op)) ir_clone(&b, w->f, op, &m, NULL);
+  for (uint32_t i = 0; i < y->nargs; i++) out[i] = vmap_get(&m, y->args[i]);
+  ir_yield(&b, out, y->nargs + more);
+}
+
+static void rewrite(const Walk *w) {
+  Op *loop = w->loop;
+  Builder b = {.fn = w->f,
+               .region = loop->parent,
+               .before = loop,
+               .span = loop->span};
+  Op *made = new_loop(w, &b);
+  fill_body(w, made->regions[0]);
+  for (uint32_t i = 0; i < loop->nres; i++) {
+    ir_info(w->f, made->res[i])->hint = ir_info(w->f, loop->res[i])->hint;
+    ir_replace_uses(w->f, loop->res[i], made->res[i]);
+  }
+  ir_erase(loop);
+}
+
+static void region(Func *f, Region *r, Arena *a) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i], a);
+    if (op->code != OP_FOR || !is_walk(op)) continue;
+    Walk w = {.f = f, .a = a, .loop = op};
+    find_loads(&w);
+    if (w.n && w.ahead) rewrite(&w);
+  }
+}
+
+bool pass_walk_ahead(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)cx;
+  (void)opt;
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Func *f = m->funcs.at[i];
+    if (ir_has_steps(f) && !ir_has_products(f)) region(f, f->body, m->arena);
+  }
+  return true;
+}
