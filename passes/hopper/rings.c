@@ -460,24 +460,44 @@ static int64_t computed_once(const Rings *w) {
   return sum;
 }
 
+// A computed tile of a region, the last op that reads it, and how many of its
+// type live where it is made.
+typedef struct Made {
+  const Type *t;
+  const Op *end;
+  int64_t beside;
+  bool lives;
+} Made;
+
+// Adds it. The first that has so many beside it pays for one more.
+static int64_t put_made(const Rings *w, const Op *op, Made *all, uint32_t n) {
+  Made *m = &all[n];
+  int64_t most = -1;
+  *m = (Made){.t = ir_type(w->f, op->res[0]), .lives = true};
+  m->end = hop_rings_last_read(w, op, op->res[0]);
+  for (uint32_t i = 0; i < n; i++) {
+    if (!type_eq(all[i].t, m->t)) continue;
+    m->beside += all[i].lives;
+    most = all[i].beside > most ? all[i].beside : most;
+  }
+  return m->beside > most ? smem_bytes(m->t) : 0;
+}
+
 // Tiles that bufferize_gpu will make room for: those of one type that do not
 // live at the same time share it, within a region.
 static int64_t computed(const Rings *w, const Region *r) {
   int64_t sum = 0;
+  uint32_t n = 0;
+  for (const Op *op = r->first; op; op = op->next)
+    n += op->code == OP_SPUT && !hop_rings_made(w, op);
+  Made *all = NEWN(w->arena, Made, n + 1);
+  n = 0;
   for (const Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++)
       sum += computed(w, op->regions[i]);
-    if (op->code != OP_SPUT || hop_rings_made(w, op)) continue;
-    // The first that has so many beside it pays for one more.
-    const Type *t = ir_type(w->f, op->res[0]);
-    int64_t beside = live_at(w, op, t), most = -1;
-    for (const Op *o = r->first; o != op; o = o->next)
-      if (o->code == OP_SPUT && !hop_rings_made(w, o) &&
-          type_eq(ir_type(w->f, o->res[0]), t)) {
-        int64_t n = live_at(w, o, t);
-        most = n > most ? n : most;
-      }
-    if (beside > most) sum += smem_bytes(t);
+    if (op->code == OP_SPUT && !hop_rings_made(w, op))
+      sum += put_made(w, op, all, n++);
+    for (uint32_t i = 0; i < n; i++) all[i].lives &= all[i].end != op;
   }
   return sum;
 }
