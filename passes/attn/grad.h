@@ -175,6 +175,8 @@ typedef struct GradView {
   Gid first;       // made before it, of what it adds to; or 0
   bool alone;      // nothing else is stored by its kernel
   uint64_t apart;  // vectors' axes that its kernel does without
+  uint64_t few;    // of which its kernel has some coordinates only
+  bool kept;       // it is stored as it is
   bool parts;      // where nothing sums the rows, a kernel has those at `in` of
                    // a part of so many
   uint32_t row, part, in;

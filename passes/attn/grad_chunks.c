@@ -61,11 +61,8 @@ static bool have_room(const Grad *g, const GradWalk *w) {
          all <= COST_GRAD_CHUNK_BOTH;
 }
 
-// A decay for each row: of short vectors that are not erased, whose norms would
-// need all rows at once.
+// A decay for each row: of short vectors.
 static bool fit_halves(const GradAdjoint *a) {
-  for (uint32_t i = 0; i < a->w->n; i++)
-    if (a->eraser[i]) return false;
   return !are_long(a->g, a->w) && a->w->n - 1 <= COST_GRAD_ROWS_ITEMS;
 }
 
@@ -619,6 +616,12 @@ static uint32_t local_of(const Chunks *c, ChunkRank r) {
   return use ? c->use : c->write;
 }
 
+// Is a decay made in front? What that is made of is not in kernels of chunks.
+static bool is_far(const Chunks *c, Gid x) {
+  Gid own = c->a->of->item[c->decay].x;
+  return c->rows && x == own && c->w->item[c->decay].x != own;
+}
+
 void grad_chunk_give(Chunks *c, Gid x, ChunkMade v) {
   Grad *g = c->g;
   if (!g->active[x]) return;
@@ -638,6 +641,8 @@ void grad_chunk_give(Chunks *c, Gid x, ChunkMade v) {
                    .first = v.first,
                    .alone = c->apart || v.alone,
                    .apart = c->rows && !v.alone ? c->w->col : 0,
+                   .few = c->by_step && !v.alone ? c->w->row : 0,
+                   .kept = is_far(c, x),
                    .parts = parts};
   if (parts) view.row = row_of(c), view.part = part, view.in = c->in_part;
   vec_push(g->arena, &g->views, view);
@@ -662,14 +667,14 @@ static void give_reads(Chunks *c, bool gates) {
                                             c->read_part));
       if (whole) all = 0;
     }
-    grad_chunk_give(c, c->w->item[i].x, dx);
+    grad_chunk_give(c, c->a->of->item[i].x, dx);
   }
 }
 
 // One decay of all steps gets a chunk's sum at once.
 void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first) {
   Grad *g = c->g;
-  Gid x = c->w->item[c->decay].x;
+  Gid x = c->a->of->item[c->decay].x;
   Gid d = grad_2(g, OP_MUL, grad_num(g, M_LN2), phi);
   if (grad_at(g, x)->axes & grad_bit(c->w->axis)) {
     grad_chunk_give(c, x, (ChunkMade){d, first, OF_DECAY, false});
@@ -681,7 +686,7 @@ void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first) {
 }
 
 static void give_all(Chunks *c, bool gates) {
-  const GradWalk *w = c->w;
+  const GradWalk *w = c->a->of;
   give_reads(c, gates);
   for (uint32_t i = 0; i < w->n; i++) {
     const GradItem *item = &w->item[i];
@@ -702,12 +707,13 @@ void grad_chunks(GradAdjoint *a) {
   *c = (Chunks){.g = a->g, .a = a, .w = a->w, .erases = a->mirror.n != 0};
   const GradWalk *w = a->w;
   find_decay(c);
+  c->by_step = c->rows || a->norms;
   put_axes(c);
   if (are_long(a->g, w)) put_parts(c);
   put_vectors(c);
   walk_states(c);
   walk_cotangents(c);
-  bool gates = c->decays && a->g->active[w->item[c->decay].x];
+  bool gates = c->decays && a->g->active[a->of->item[c->decay].x];
   if (c->rows) grad_halves(c, gates);
   else give_all(c, gates);
 }

@@ -16,6 +16,7 @@ typedef struct Chunks {
   bool decays, erases;
   bool rows;                            // each row has a decay of its own
   bool apart;                           // a kernel for each gradient
+  bool by_step;                         // what sums rows is made by others
   uint32_t decay;                       // the item
   uint32_t chunk, at, use, write, sum;  // axes: of chunks; of steps in one
   uint32_t read_part, write_part, in_part, all_parts;  // of rows

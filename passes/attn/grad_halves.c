@@ -284,7 +284,7 @@ static bool reads(const Halves *x, uint32_t i) {
 
 // Has item i a gradient, or do decays need it?
 static bool is_wanted(const Halves *x, uint32_t i) {
-  return x->gates || x->g->active[x->c->w->item[i].x];
+  return x->gates || x->g->active[x->c->a->of->item[i].x];
 }
 
 static bool writes(const Halves *x, uint32_t k) {
@@ -663,7 +663,7 @@ void grad_halves(Chunks *c, bool gates) {
   add_same_steps(x);
   Gid first = grad_list(g, x->order, x->n);
   for (uint32_t i = 0; i < c->w->n; i++) {
-    const GradItem *item = &c->w->item[i];
+    const GradItem *item = &c->a->of->item[i];
     if (reads(x, i) && x->dx[i])
       grad_chunk_give(c, item->x, (ChunkMade){x->dx[i], first, OF_READ, 0});
     if (!writes(x, i)) continue;

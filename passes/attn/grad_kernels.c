@@ -544,11 +544,24 @@ static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k,
   return false;
 }
 
-// What is made of a chunk's steps is made by a kernel that has some of its
-// vectors in shared memory anyway.
+// Is a vector made of matrices, as states at the borders of chunks are?
+static bool reads_matrix(const Plan *p, const GradStore *s) {
+  const Grad *g = p->g;
+  for (uint32_t i = 0; i < g->reads.n && (grad_at(g, s->v)->axes & p->vecs);
+       i++) {
+    uint64_t axes = grad_at(g, g->reads.at[i].node)->axes & p->vecs & ~g->local;
+    if ((axes & (axes - 1)) && is_loaded(p, s, g->reads.at[i].tensor))
+      return true;
+  }
+  return false;
+}
+
+// What is made of a chunk's steps, or of its states, is made by a kernel that
+// has some of its vectors in shared memory anyway.
 static bool has_tiles(const Plan *p, const GradStore *s, const GradKernel *k) {
   const Grad *g = p->g;
-  if (!(grad_at(g, s->v)->axes & g->local) || !is_gpu(g)) return true;
+  bool steps = grad_at(g, s->v)->axes & g->local;
+  if (!is_gpu(g) || !g->local || (!steps && !reads_matrix(p, s))) return true;
   for (uint32_t t = 0; t < g->tensors.n; t++) {
     if (g->tensors.at[t].type.n < 2) continue;
     if (!is_loaded(p, s, t)) continue;

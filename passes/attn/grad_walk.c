@@ -374,13 +374,14 @@ static bool maximum_back(GradAdjoint *a, const GradItem *max) {
 
 bool grad_reverse_walk(Grad *g, const GradWalk *w) {
   GradAdjoint *a = NEW(g->arena, GradAdjoint);
-  *a = (GradAdjoint){.g = g, .w = w};
+  *a = (GradAdjoint){.g = g, .of = w, .w = w};
   if (w->n == 2 && w->item[1].kind == GI_MAX)
     return maximum_back(a, &w->item[1]);
   number_items(a);
   a->chunks = grad_chunks_fit(a);
   bool chunks = a->chunks, erases = false;
   for (uint32_t i = 0; i < w->n; i++) erases |= a->eraser[i] != 0;
+  if (chunks) grad_make_front(a);
   if (!chunks || erases) {
     walk_back(a);
     give_written(a);

@@ -6,8 +6,9 @@
 
 typedef struct GradAdjoint {
   Grad *g;
-  const GradWalk *w;
+  const GradWalk *of, *w;          // the program's; with what is made in front
   bool chunks;                     // it goes by chunks
+  bool norms;                      // of more vectors than a kernel holds
   GradWalk mirror;                 // rows contracted, other direction
   GradWalk turned, turned_mirror;  // columns contracted
   uint32_t read[MAX_ITEMS];        // by item: its result
@@ -39,6 +40,10 @@ void grad_chunks(GradAdjoint *a);
 // v, of which what varies along `local` is 0 where `in` does not hold: vectors
 // of 16 bits as they are loaded.
 Gid grad_masked(Grad *g, Gid v, uint32_t local, Gid in);
+
+// ---- grad_front.c
+// The same walk, with vectors and decays that are made in front of it.
+void grad_make_front(GradAdjoint *a);
 
 // ---- grad_gates.c
 bool grad_gates(GradAdjoint *a);
