@@ -397,9 +397,10 @@ static void tables_in_place(Ahead *a, Value v) {
 static bool find_operands(Ahead *a) {
   for (const Op *op = a->f->body->first; op; op = op->next)
     if (op->nregions || op->code == OP_CALL) return false;
-  for (Op *op = a->f->body->first; op; op = op->next)
-    for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-      add_operand(a, op, i);
+  for (Op *op = a->f->body->first; op; op = op->next) {
+    bool product = op->code == OP_DOT && !materialize_is_inner(a, op);
+    for (uint32_t i = 0; product && i < 2; i++) add_operand(a, op, i);
+  }
   choose(a, 0);
   uint32_t n = a->n;
   for (uint32_t i = 0; i < n; i++) {
