@@ -83,6 +83,7 @@ typedef struct GradWalk {
   Gid init;           // before the first step; 0: zero
   Gid limit;          // steps at this coordinate and behind do nothing, or 0
   bool exact;         // its results are kept in f32
+  bool falling;       // its decay is known to be <= 0
   bool whole;         // it stores what is made of its results step by step
   DType narrow;       // operands of products are rounded to it; 0: they are not
   uint32_t n, nreads;
@@ -119,6 +120,7 @@ typedef struct GradStore {
   uint32_t rank;   // among those of a chunk: 1, ..; of others 0
   Gid first;       // made before v, or 0
   bool alone;      // its kernel stores nothing else
+  uint32_t side;   // its kernel stores nothing of another side
   bool parts;      // that stores sums of parts of rows too
   bool physical;   // rows of sequences in one tensor, or pages: not all of it
   uint64_t outer;  // v is added up: the axes that its kernel has outside
@@ -158,6 +160,7 @@ typedef struct GradKernel {
   uint64_t outer, inner;  // axes of tasks, axes that are summed
   bool rows;              // it makes what others read alone
   bool alone;             // it stores one gradient only
+  uint32_t side;          // of a chunk's gradients, or 0
   bool physical;          // what the domains exclude is not stored
   int64_t sums;           // registers of a thread for its sums, on GPUs
   Gid walk;               // it is that recurrence, or 0
@@ -174,6 +177,7 @@ typedef struct GradView {
   uint32_t rank;   // stores are in this order
   Gid first;       // made before it, of what it adds to; or 0
   bool alone;      // nothing else is stored by its kernel
+  uint32_t side;   // nothing of another side is
   uint64_t apart;  // vectors' axes that its kernel does without
   uint64_t few;    // of which its kernel has some coordinates only
   bool kept;       // it is stored as it is

@@ -638,6 +638,7 @@ void grad_chunk_give(Chunks *c, Gid x, ChunkMade v) {
                    .local = local,
                    .steps = COST_GRAD_CHUNK,
                    .rank = v.rank,
+                   .side = v.side,
                    .first = v.first,
                    .alone = c->apart || v.alone,
                    .apart = c->rows && !v.alone ? c->w->col : 0,
@@ -659,7 +660,7 @@ static void give_reads(Chunks *c, bool gates) {
   for (uint32_t i = 0; i < c->w->n; i++) {
     if (!c->y[i].v) continue;
     bool erased = c->a->eraser[i] != 0;
-    ChunkMade dx = {of_read(c, i), 0, erased ? OF_ERASED : OF_READ, false};
+    ChunkMade dx = {of_read(c, i), 0, erased ? OF_ERASED : OF_READ, false, 0};
     if (gates && !c->apart) {
       Gid whole = erased ? 0 : all;
       dx.first = grad_chunk_plus(c->g, whole,
@@ -672,12 +673,12 @@ static void give_reads(Chunks *c, bool gates) {
 }
 
 // One decay of all steps gets a chunk's sum at once.
-void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first) {
+void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first, uint32_t side) {
   Grad *g = c->g;
   Gid x = c->a->of->item[c->decay].x;
   Gid d = grad_2(g, OP_MUL, grad_num(g, M_LN2), phi);
   if (grad_at(g, x)->axes & grad_bit(c->w->axis)) {
-    grad_chunk_give(c, x, (ChunkMade){d, first, OF_DECAY, false});
+    grad_chunk_give(c, x, (ChunkMade){d, first, OF_DECAY, false, side});
     return;
   }
   d = grad_sum_all(g, grad_or_0(g, is_step(c, c->at), d), grad_bit(c->at));
@@ -692,14 +693,14 @@ static void give_all(Chunks *c, bool gates) {
     const GradItem *item = &w->item[i];
     if (!c->b[i].v) continue;
     grad_chunk_give(c, item->x,
-                    (ChunkMade){of_write(c, i), 0, OF_WRITE, false});
+                    (ChunkMade){of_write(c, i), 0, OF_WRITE, false, 0});
     if (item->w && !c->erases)
       grad_chunk_give(c, item->w,
-                      (ChunkMade){of_written(c, i), 0, OF_WRITTEN, false});
+                      (ChunkMade){of_written(c, i), 0, OF_WRITTEN, false, 0});
   }
   if (!gates) return;
   Gid first = 0, all = phi(c, &first);
-  grad_chunk_give_decay(c, all, c->erases ? first : 0);
+  grad_chunk_give_decay(c, all, c->erases ? first : 0, 0);
 }
 
 void grad_chunks(GradAdjoint *a) {

@@ -39,7 +39,8 @@ typedef enum ChunkRank {
 typedef struct ChunkMade {
   Gid v, first;
   ChunkRank rank;
-  bool alone;  // by a kernel of its own
+  bool alone;     // by a kernel of its own
+  uint32_t side;  // by one that has what is on that side only, or 0
 } ChunkMade;
 
 // ---- grad_chunks.c
@@ -59,7 +60,7 @@ Gid grad_chunk_dot(const Chunks *c, Gid v, Gid w, uint64_t over);
 Scaled grad_chunk_vector(const Chunks *c, Gid v, uint32_t local, bool ends);
 Gid grad_chunk_written(const Chunks *c, uint32_t k);  // by item k
 void grad_chunk_give(Chunks *c, Gid x, ChunkMade v);  // v flows to x
-void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first);
+void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first, uint32_t side);
 
 // ---- grad_halves.c
 // Where rows have decays of their own: those of the chunk up to a step, or in

@@ -71,6 +71,12 @@ static Gid made(const GradAdjoint *a, Gid x) {
   return put_made(g, x, GRAD_NARROW, "vector");
 }
 
+// What is known of it stays known.
+static Gid made_decay(const GradAdjoint *a, Gid x) {
+  Gid v = put_made(a->g, x, 0, "decay");
+  return a->w->falling ? grad_2(a->g, OP_MIN, v, grad_num(a->g, 0)) : v;
+}
+
 void grad_make_front(GradAdjoint *a) {
   Grad *g = a->g;
   GradWalk *w = NEW(g->arena, GradWalk);
@@ -89,8 +95,8 @@ void grad_make_front(GradAdjoint *a) {
     bool norm = sums_vectors(a, item->x);
     if (!((rows || a->norms) && norm) && !(rows && erases && !is_load))
       continue;
-    item->x = item->kind == GI_DECAY ? put_made(g, item->x, 0, "decay")
-                                     : made(a, item->x);
+    item->x =
+        item->kind == GI_DECAY ? made_decay(a, item->x) : made(a, item->x);
     some = true;
   }
   if (!some) return;

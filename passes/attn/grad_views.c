@@ -215,6 +215,7 @@ static void to_chunks(Grad *g, GradStore *s, const Search *found, uint32_t at) {
   s->parts = c.to.parts;
   s->rank = c.to.rank;
   s->first = c.to.first;
+  s->side = c.to.side;
   s->alone = c.to.alone && !c.to.parts;
   s->index[at] = c.step;
   Gid end = grad_dim(g, g->axes.at[c.to.axis].axis.extent);

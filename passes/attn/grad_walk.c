@@ -166,6 +166,7 @@ static void put_form(FromAffine *f, const Op *op) {
   w->name = "states";
   while (!(grad_bits_of(g, f->a.axis) & grad_bit(w->axis))) w->axis++;
   w->reverse = f->a.reverse;
+  w->falling = f->a.falling;
   w->state = axes_of_type(g, ir_type(g->f, op->res[0]));
   if (op->code == OP_AFFINE) w->row = grad_bits_of(g, f->a.row);
   w->col = w->state & grad_role(g, AX_VEC) & ~w->row;
