@@ -46,7 +46,7 @@ static bool is_short(const Grad *g, uint64_t axes, int64_t most) {
   return n > 0 && n % HW_BLOCK == 0 && n <= most;
 }
 
-static bool are_long(const Grad *g, const GradWalk *w) {
+bool grad_chunks_long(const Grad *g, const GradWalk *w) {
   return !is_short(g, w->row, COST_GRAD_CHUNK_VECTOR) ||
          !is_short(g, w->col, COST_GRAD_CHUNK_VECTOR);
 }
@@ -54,7 +54,7 @@ static bool are_long(const Grad *g, const GradWalk *w) {
 // Vectors, and those of which kernels of their own make parts.
 static bool have_room(const Grad *g, const GradWalk *w) {
   int64_t all = elements(g, w->row) + elements(g, w->col);
-  if (!are_long(g, w)) return true;
+  if (!grad_chunks_long(g, w)) return true;
   return is_short(g, w->row, COST_GRAD_CHUNK_ROWS) &&
          elements(g, w->row) % COST_GRAD_CHUNK == 0 &&
          elements(g, w->col) % COST_GRAD_CHUNK == 0 &&
@@ -63,7 +63,7 @@ static bool have_room(const Grad *g, const GradWalk *w) {
 
 // A decay for each row: of short vectors.
 static bool fit_halves(const GradAdjoint *a) {
-  return !are_long(a->g, a->w) && a->w->n - 1 <= COST_GRAD_ROWS_ITEMS;
+  return !grad_chunks_long(a->g, a->w) && a->w->n - 1 <= COST_GRAD_ROWS_ITEMS;
 }
 
 bool grad_chunks_fit(const GradAdjoint *a) {
@@ -710,7 +710,7 @@ void grad_chunks(GradAdjoint *a) {
   find_decay(c);
   c->by_step = c->rows || a->norms;
   put_axes(c);
-  if (are_long(a->g, w)) put_parts(c);
+  if (grad_chunks_long(a->g, w)) put_parts(c);
   put_vectors(c);
   walk_states(c);
   walk_cotangents(c);

@@ -57,18 +57,10 @@ static Gid put_made(Grad *g, Gid x, int64_t attr, const char *name) {
   return grad_put(g, n, &x);
 }
 
-// Reads and writes of one vector have one, whatever number of the step
-// multiplies it, however it was rounded.
+// However it was rounded: by reads and writes alike.
 static Gid made(const GradAdjoint *a, Gid x) {
-  Grad *g = a->g;
-  const GradNode n = *grad_at(g, x);
-  uint64_t vectors = a->w->row | a->w->col;
-  if (n.code == OP_CAST) return made(a, n.arg[0]);
-  if (n.code == OP_NEG) return grad_1(g, OP_NEG, made(a, n.arg[0]));
-  for (uint32_t i = 0; n.code == OP_MUL && i < 2; i++)
-    if (!(grad_at(g, n.arg[i])->axes & vectors) && !sums_vectors(a, n.arg[i]))
-      return grad_2(g, OP_MUL, n.arg[i], made(a, n.arg[!i]));
-  return put_made(g, x, GRAD_NARROW, "vector");
+  while (grad_at(a->g, x)->code == OP_CAST) x = grad_at(a->g, x)->arg[0];
+  return put_made(a->g, x, GRAD_NARROW, "vector");
 }
 
 // What is known of it stays known.
@@ -87,7 +79,7 @@ void grad_make_front(GradAdjoint *a) {
     rows |= w->item[i].kind == GI_DECAY &&
             (grad_at(g, w->item[i].x)->axes & w->row);
   }
-  a->norms = norms_of(a) > COST_GRAD_NORMS;
+  a->norms = norms_of(a) > COST_GRAD_NORMS && !grad_chunks_long(g, w);
   for (uint32_t i = 0; i < w->n; i++) {
     GradItem *item = &w->item[i];
     if (!(grad_at(g, item->x)->axes & w->row)) continue;

@@ -181,8 +181,9 @@ static bool is_of_chunks(const Grad *g, const GradStore *s, const Search *found,
          find_step(g, s, found->view->axis, at);
 }
 
-// What a kernel has some rows of is kept where one gradient that is made of it
-// has no place there: all others read it.
+// What a kernel of chunks makes is kept where one gradient that is made of it
+// has no place there, as it sums heads, or rows that are not there: all others
+// read it, and the kernel is one.
 static void keep(Grad *g) {
   for (bool more = true; more;) {
     more = false;
@@ -192,7 +193,7 @@ static void keep(Grad *g) {
       if (is_of_chunks(g, &g->grads.at[i], &found, &at)) continue;
       for (uint32_t k = 0; k < g->views.n; k++) {
         GradView *v = &g->views.at[k];
-        if (!found.views[k] || !v->few || v->kept) continue;
+        if (!found.views[k] || v->alone || v->kept) continue;
         more = v->kept = true;
       }
     }

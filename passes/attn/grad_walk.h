@@ -36,6 +36,8 @@ Gid grad_read_by(const GradAdjoint *a, uint32_t i);
 // The adjoint in chunks, of a walk that fits; but what the walk of cotangents
 // gives where writes erase.
 bool grad_chunks_fit(const GradAdjoint *a);
+// Are its vectors more than one kernel holds?
+bool grad_chunks_long(const Grad *g, const GradWalk *w);
 void grad_chunks(GradAdjoint *a);
 // v, of which what varies along `local` is 0 where `in` does not hold: vectors
 // of 16 bits as they are loaded.
