@@ -74,6 +74,14 @@ typedef struct GradItem {
   uint64_t over;
 } GradItem;
 
+// The running maximum m that keeps a walk's states in range, 2 ** (by m) times
+// smaller than they are: before and behind each step, behind the last, in front
+// of the first. by: 0: there is none.
+typedef struct GradGauge {
+  Gid before, after, last, first;
+  double by;
+} GradGauge;
+
 // A recurrence along an axis.
 typedef struct GradWalk {
   uint32_t axis;
@@ -83,8 +91,10 @@ typedef struct GradWalk {
   Gid init;           // before the first step; 0: zero
   Gid limit;          // steps at this coordinate and behind do nothing, or 0
   bool exact;         // its results are kept in f32
-  bool whole;         // it stores what is made of its results step by step
-  DType narrow;       // operands of products are rounded to it; 0: they are not
+  bool flows;         // a maximum, which decays or writes have gradients of
+  GradGauge gauge;
+  bool whole;    // it stores what is made of its results step by step
+  DType narrow;  // operands of products are rounded to it; 0: they are not
   uint32_t n, nreads;
   GradItem item[MAX_ITEMS];
   Gid node;
@@ -235,7 +245,8 @@ uint64_t grad_role(const Grad *g, AxisRole r);  // the axes of that role
 
 // ---- grad_graph.c
 // The type of 16-bit vectors among what x is made of. None where a running
-// maximum is: what flows through that takes off most of what gates get.
+// maximum is of which decays have gradients: what flows through that takes off
+// most of what they get.
 DType grad_vectors(const Grad *g, Gid x);
 Gid grad_put(Grad *g, GradNode n, const Gid *args);
 Gid grad_num(Grad *g, double v);  // f32
@@ -298,6 +309,11 @@ bool grad_import_walk(Grad *g, const Op *op, Gid (*node)(void *, Value),
                       void *data);
 // Adjoints of results become those of operands.
 bool grad_reverse_walk(Grad *g, const GradWalk *w);
+
+// ---- grad_gauge.c
+// Is x the maximum behind a step that keeps a walk in range? What flows to it
+// is made once: steps, and the walk of maxima, need it.
+bool grad_is_gauge(const Grad *g, Gid x);
 
 // ---- grad_scan.c
 // The running sum of x along like.over, by like.attr.

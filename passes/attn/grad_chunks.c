@@ -40,10 +40,10 @@ static int64_t elements(const Grad *g, uint64_t axes) {
   return n;
 }
 
-// Tiles of 64 of them lie in shared memory.
+// Tiles of 64 of them lie in shared memory. Normalizers have no columns.
 static bool is_short(const Grad *g, uint64_t axes, int64_t most) {
   int64_t n = elements(g, axes);
-  return n > 0 && n % HW_BLOCK == 0 && n <= most;
+  return !axes || (n > 0 && n % HW_BLOCK == 0 && n <= most);
 }
 
 static bool are_long(const Grad *g, const GradWalk *w) {
@@ -64,6 +64,7 @@ static bool have_room(const Grad *g, const GradWalk *w) {
 // A decay for each row: of short vectors that are not erased, whose norms would
 // need all rows at once.
 static bool fit_halves(const GradAdjoint *a) {
+  if (!a->w->col) return false;
   for (uint32_t i = 0; i < a->w->n; i++)
     if (a->eraser[i]) return false;
   return !are_long(a->g, a->w) && a->w->n - 1 <= COST_GRAD_ROWS_ITEMS;
@@ -74,7 +75,7 @@ bool grad_chunks_fit(const GradAdjoint *a) {
   const GradWalk *w = a->w;
   const Target *t = g->opt->target;
   uint32_t decays = 0;
-  if (t->kind != TARGET_GPU || !t->gpu.hopper || w->limit || !w->row || !w->col)
+  if (t->kind != TARGET_GPU || !t->gpu.hopper || w->limit || !w->row)
     return false;
   if (grad_vectors(g, w->node) != DT_BF16 || !have_room(g, w) ||
       !is_short(g, w->col, COST_GRAD_CHUNK_BOTH))
@@ -87,6 +88,10 @@ bool grad_chunks_fit(const GradAdjoint *a) {
   }
   return decays <= 1;
 }
+
+// The items of a scalar walk by chunks: of a read in front of the step, a decay
+// and what is added.
+enum { SCALAR_READ, SCALAR_DECAY, SCALAR_WRITE };
 
 // ---------------------------------------------------------------- steps
 Gid grad_chunk_at(const Chunks *c, uint32_t axis) {
@@ -318,13 +323,8 @@ static void walk_cotangents(Chunks *c) {
       put_write(c, &w, c->x[i], c->y[i],
                 decayed(c, c->use, grad_chunk_early(c, i)), c->use);
   c->cotangent = border(c, &w);
-  if (c->erases || !g->active[c->w->init]) return;
-  GradNode last = {.code = GRAD_RESULT,
-                   .dtype = DT_F32,
-                   .axes = w.state,
-                   .n = 1,
-                   .span = w.span};
-  grad_give(g, c->w->init, grad_put(g, last, &w.node), w.state);
+  if (c->erases || !grad_needs_init(g, c->w)) return;
+  grad_give_init(g, c->w, grad_walk_last(g, &w));
 }
 
 // ---------------------------------------------------------------- parts
@@ -362,15 +362,25 @@ Gid grad_chunk_dot(const Chunks *c, Gid v, Gid w, uint64_t over) {
   return grad_sum_all(g, grad_chunk_product(g, v, w), over);
 }
 
+// x . v over the columns, if there are any: a normalizer's vectors along them
+// are numbers, which are factors.
+static Gid over_columns(const Chunks *c, Scaled x, Gid v) {
+  if (c->w->col) return grad_chunk_dot(c, x.v, v, c->w->col);
+  return grad_is_number(c->g, x.v, 1) ? v : grad_chunk_product(c->g, x.v, v);
+}
+
 // A tile {use, write}, times a vector along one of them.
 static Gid times(const Chunks *c, Gid tile, Scaled x, uint32_t over) {
+  if (grad_is_number(c->g, x.v, 1))
+    return grad_sum_all(c->g, grad_chunk_product(c->g, tile, x.f),
+                        grad_bit(over));
   return grad_chunk_dot(c, grad_chunk_product(c->g, tile, x.f), x.v,
                         grad_bit(over));
 }
 
 // y_i . e_k, where it is seen.
 static Gid tile(const Chunks *c, uint32_t i, uint32_t k) {
-  Gid v = grad_chunk_dot(c, c->y[i].v, c->e[k].v, c->w->col);
+  Gid v = over_columns(c, c->y[i], c->e[k].v);
   v = grad_chunk_product(c->g, grad_chunk_product(c->g, v, c->y[i].f),
                          c->e[k].f);
   return seen(c, i, k, v);
@@ -385,7 +395,7 @@ static Gid paths(const Chunks *c, uint32_t i, uint32_t k) {
 
 static Gid of_read(Chunks *c, uint32_t i) {
   Grad *g = c->g;
-  Gid v = grad_chunk_dot(c, c->y[i].v, c->state, c->w->col);
+  Gid v = over_columns(c, c->y[i], c->state);
   v = grad_chunk_product(g, v,
                          grad_chunk_product(g, c->y[i].f,
                                             decayed(c, c->use,
@@ -401,7 +411,7 @@ static Gid of_read(Chunks *c, uint32_t i) {
 
 static Gid of_write(Chunks *c, uint32_t k) {
   Grad *g = c->g;
-  Gid v = grad_chunk_dot(c, c->e[k].v, c->cotangent, c->w->col);
+  Gid v = over_columns(c, c->e[k], c->cotangent);
   v = grad_chunk_product(g, v,
                          grad_chunk_product(g, c->e[k].f, behind(c, c->write)));
   c->from_state[k] = v;
@@ -599,11 +609,19 @@ Gid grad_chunk_written(const Chunks *c, uint32_t k) {
   return plain(c, grad_written(c->a, k));
 }
 
+// What flows to a read. A normalizer's is a number of each step, a sum over
+// other vectors.
+static Gid flowing(const Chunks *c, uint32_t i) {
+  Gid y = grad_read_by(c->a, i);
+  if (!y || c->w->col) return y;
+  return grad_made(c->g, y, grad_at(c->g, y)->axes, "normalizer");
+}
+
 static void put_vectors(Chunks *c) {
   const GradWalk *w = c->w;
   for (uint32_t i = 0; i < w->n; i++) {
     if (w->item[i].kind == GI_READ) {
-      c->y[i] = grad_chunk_vector(c, grad_read_by(c->a, i), c->use, true);
+      c->y[i] = grad_chunk_vector(c, flowing(c, i), c->use, true);
       if (c->y[i].v)
         c->x[i] = grad_chunk_vector(c, w->item[i].x, c->use, false);
     } else if (w->item[i].kind == GI_WRITE) {
@@ -710,4 +728,49 @@ void grad_chunks(GradAdjoint *a) {
   bool gates = c->decays && a->g->active[w->item[c->decay].x];
   if (c->rows) grad_halves(c, gates);
   else give_all(c, gates);
+}
+
+// ---------------------------------------------------------------- scalars
+// A number of each chunk, made for all of them at once.
+static Gid of_chunk(const Chunks *c, Gid v) {
+  return grad_made(c->g, v, grad_at(c->g, v)->axes, "chunk");
+}
+
+// What is in front of each step, of the state in front of its chunk and of what
+// the chunk's steps in front of it write; as a function of the step.
+static Gid in_front(const Chunks *c, Gid state, Scaled e) {
+  Grad *g = c->g;
+  Gid v = grad_sum_all(g, seen(c, SCALAR_READ, SCALAR_WRITE, e.f),
+                       grad_bit(c->write));
+  v = grad_2(g, OP_ADD, v, grad_2(g, OP_MUL, state, decayed(c, c->use, true)));
+  v = grad_made(g, v, grad_at(g, v)->axes, "front");
+  Gid t = grad_index(g, c->w->axis), size = grad_int(g, COST_GRAD_CHUNK);
+  v = grad_moved(g, v, c->chunk, grad_2(g, OP_FLOORDIV, t, size));
+  return grad_moved(g, v, c->use, grad_2(g, OP_MOD, t, size));
+}
+
+bool grad_scalar_fits(const Grad *g, const GradWalk *w) {
+  const Target *t = g->opt->target;
+  bool hopper = t->kind == TARGET_GPU && t->gpu.hopper;
+  return hopper && !w->limit && w->n == SCALAR_WRITE + 1;
+}
+
+void grad_scalar_chunks(Grad *g, GradWalk *w, Gid *front, Gid *last) {
+  Chunks *c = NEW(g->arena, Chunks);
+  GradAdjoint *a = NEW(g->arena, GradAdjoint);
+  *a = (GradAdjoint){.g = g, .w = w};
+  *c = (Chunks){.g = g, .a = a, .w = w};
+  find_decay(c);
+  put_axes(c);
+  Scaled e = grad_chunk_vector(c, w->item[SCALAR_WRITE].x, c->write, true);
+  e.f = grad_chunk_product(g, e.f, grad_is_number(g, e.v, 1) ? 0 : e.v);
+  Gid end = grad_2(g, OP_MUL, e.f, behind(c, c->write));
+  Gid sum = of_chunk(c, grad_sum_all(g, end, grad_bit(c->write)));
+  GradWalk b = grad_walk_like(w, w->reverse, w->init);
+  b.axis = c->chunk;
+  grad_walk_put(&b, (GradItem){GI_READ, .x = grad_num(g, 1)});
+  grad_walk_put(&b, (GradItem){GI_DECAY, .x = of_chunk(c, all_decays(c))});
+  grad_walk_put(&b, (GradItem){GI_WRITE, sum, grad_num(g, 1), 0, 0});
+  *front = in_front(c, border(c, &b), e);
+  *last = grad_walk_last(g, &b);
 }

@@ -37,6 +37,10 @@ Gid grad_walk_front(Grad *g, const GradWalk *w, uint32_t blocks) {
   return result(g, w, GRAD_FRONT, w->state | grad_bit(blocks));
 }
 
+Gid grad_walk_last(Grad *g, const GradWalk *w) {
+  return result(g, w, 0, w->state);
+}
+
 // Result k, a read that contracts `over`.
 static Gid read_of(Grad *g, const GradWalk *w, uint32_t k, uint64_t over) {
   return grad_walk_read(g, w, k, w->state & ~over);
@@ -189,6 +193,7 @@ bool grad_import_walk(Grad *g, const Op *op, Gid (*node_of)(void *, Value),
   put_form(f, op);
   if (f->w.limit) put_end(g, &f->w);
   if (op->code == OP_AFFINE && !put_items(f)) return false;
+  if (op->code == OP_AFFINE) grad_gauge(g, &f->w);
   grad_walk_close(g, &f->w);
   name_results(f, op);
   return true;
@@ -347,8 +352,8 @@ static void give_written(GradAdjoint *a) {
     Gid z = z_of(a, i);
     grad_give(a->g, w->item[i].w, z, grad_at(a->g, z)->axes);
   }
-  if (!is_active(a->g, w->init)) return;
-  grad_give(a->g, w->init, result(a->g, &a->mirror, 0, w->state), w->state);
+  if (!grad_needs_init(a->g, w)) return;
+  grad_give_init(a->g, w, result(a->g, &a->mirror, 0, w->state));
 }
 
 // Of a maximum the cotangent goes back as long as the maximum came from there.
@@ -363,12 +368,16 @@ static bool maximum_back(GradAdjoint *a, const GradItem *max) {
   grad_walk_put(m, (GradItem){GI_READ, one, 0, 0, 0});
   grad_walk_put(m, (GradItem){GI_DECAY, by, 0, 0, 0});
   if (c) grad_walk_put(m, (GradItem){GI_WRITE, c, one, 0, 0});
-  grad_walk_close(g, m);
-  Gid r = read_of(g, m, 1, 0);
+  Gid r, last;
+  if (grad_scalar_fits(g, m)) grad_scalar_chunks(g, m, &r, &last);
+  else {
+    grad_walk_close(g, m);
+    r = read_of(g, m, 1, 0), last = grad_walk_last(g, m);
+  }
   uint64_t points = grad_at(g, r)->axes;
   grad_give(g, max->x, grad_path(g, kept, r, zero), points);
   grad_give(g, max->w, grad_path(g, kept, zero, r), points);
-  grad_give(g, a->w->init, result(g, m, 0, a->w->state), a->w->state);
+  grad_give(g, a->w->init, last, a->w->state);
   return true;
 }
 
@@ -377,6 +386,7 @@ bool grad_reverse_walk(Grad *g, const GradWalk *w) {
   *a = (GradAdjoint){.g = g, .w = w};
   if (w->n == 2 && w->item[1].kind == GI_MAX)
     return maximum_back(a, &w->item[1]);
+  grad_gauge_back(g, w);
   number_items(a);
   a->chunks = grad_chunks_fit(a);
   bool chunks = a->chunks, erases = false;
