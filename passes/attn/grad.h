@@ -91,6 +91,8 @@ typedef struct GradWalk {
   Gid init;           // before the first step; 0: zero
   Gid limit;          // steps at this coordinate and behind do nothing, or 0
   bool exact;         // its results are kept in f32
+  Gid beside;         // of states and their normalizer, which one kernel of
+                      // chunks has: the other's node; or 0
   bool flows;         // a maximum, which decays or writes have gradients of
   GradGauge gauge;
   bool whole;    // it stores what is made of its results step by step

@@ -163,9 +163,13 @@ static Gid moved(const Chunks *c, Gid v, uint32_t local) {
 static void take_apart(const Chunks *c, Gid x, Scaled *s) {
   Grad *g = c->g;
   const GradNode n = *grad_at(g, x);
-  if (!(n.axes & (c->w->row | c->w->col)))
-    s->f = grad_chunk_product(g, s->f, x);
-  else if (n.code == OP_MUL) {
+  uint64_t vecs = c->w->row | c->w->col;
+  if (!(n.axes & vecs)) s->f = grad_chunk_product(g, s->f, x);
+  else if (n.code == OP_DIV && !(grad_at(g, n.arg[1])->axes & vecs)) {
+    take_apart(c, n.arg[0], s);
+    Gid by = grad_2(g, OP_DIV, grad_num(g, 1), n.arg[1]);
+    s->f = grad_chunk_product(g, s->f, by);
+  } else if (n.code == OP_MUL) {
     take_apart(c, n.arg[0], s);
     take_apart(c, n.arg[1], s);
   } else if (n.code == OP_NEG) {
@@ -378,11 +382,16 @@ static Gid times(const Chunks *c, Gid tile, Scaled x, uint32_t over) {
                         grad_bit(over));
 }
 
+static Gid products(const Chunks *c, uint32_t i, uint32_t k) {
+  Gid v = over_columns(c, c->y[i], c->e[k].v);
+  v = grad_chunk_product(c->g, v, c->y[i].f);
+  return grad_chunk_product(c->g, v, c->e[k].f);
+}
+
 // y_i . e_k, where it is seen.
 static Gid tile(const Chunks *c, uint32_t i, uint32_t k) {
-  Gid v = over_columns(c, c->y[i], c->e[k].v);
-  v = grad_chunk_product(c->g, grad_chunk_product(c->g, v, c->y[i].f),
-                         c->e[k].f);
+  Gid v = products(c, i, k);
+  if (c->beside) v = grad_chunk_plus(c->g, v, products(c->beside, i, k));
   return seen(c, i, k, v);
 }
 
@@ -393,13 +402,17 @@ static Gid paths(const Chunks *c, uint32_t i, uint32_t k) {
                             c->b[k].f);
 }
 
+// What x has of a state or its cotangent.
+static Gid of_border(const Chunks *c, Scaled x, Gid state) {
+  return grad_chunk_product(c->g, over_columns(c, x, state), x.f);
+}
+
 static Gid of_read(Chunks *c, uint32_t i) {
   Grad *g = c->g;
-  Gid v = over_columns(c, c->y[i], c->state);
-  v = grad_chunk_product(g, v,
-                         grad_chunk_product(g, c->y[i].f,
-                                            decayed(c, c->use,
-                                                    grad_chunk_early(c, i))));
+  const Chunks *n = c->beside;
+  Gid v = of_border(c, c->y[i], c->state);
+  if (n) v = grad_chunk_plus(g, v, of_border(n, n->y[i], n->state));
+  v = grad_chunk_product(g, v, decayed(c, c->use, grad_chunk_early(c, i)));
   c->from_state[i] = v;
   for (uint32_t k = 0; k < c->w->n; k++)
     if (c->b[k].v)
@@ -411,9 +424,10 @@ static Gid of_read(Chunks *c, uint32_t i) {
 
 static Gid of_write(Chunks *c, uint32_t k) {
   Grad *g = c->g;
-  Gid v = over_columns(c, c->e[k], c->cotangent);
-  v = grad_chunk_product(g, v,
-                         grad_chunk_product(g, c->e[k].f, behind(c, c->write)));
+  const Chunks *n = c->beside;
+  Gid v = of_border(c, c->e[k], c->cotangent);
+  if (n) v = grad_chunk_plus(g, v, of_border(n, n->e[k], n->cotangent));
+  v = grad_chunk_product(g, v, behind(c, c->write));
   c->from_state[k] = v;
   for (uint32_t i = 0; i < c->w->n; i++)
     if (c->y[i].v)
@@ -510,8 +524,11 @@ static Gid to_reads(const Chunks *c, bool early, Gid *first) {
 // What flows through the whole chunk.
 static Gid through(const Chunks *c) {
   Grad *g = c->g;
+  const Chunks *n = c->beside;
   Gid v = grad_2(g, OP_MUL, c->state, c->cotangent);
-  v = sum_of_rows(c, grad_sum_all(g, v, c->w->col), c->read_part);
+  v = grad_sum_all(g, v, c->w->col);
+  if (n) v = grad_chunk_plus(g, v, grad_2(g, OP_MUL, n->state, n->cotangent));
+  v = sum_of_rows(c, v, c->read_part);
   return grad_chunk_product(g, v, grad_1(g, OP_EXP2, all_decays(c)));
 }
 
@@ -698,6 +715,12 @@ void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first) {
   grad_give(g, x, d, grad_at(g, d)->axes);
 }
 
+static void give_written(Chunks *c, uint32_t k) {
+  Gid w = c->w->item[k].w;
+  if (w && !c->erases)
+    grad_chunk_give(c, w, (ChunkMade){of_written(c, k), 0, OF_WRITTEN, false});
+}
+
 static void give_all(Chunks *c, bool gates) {
   const GradWalk *w = c->w;
   give_reads(c, gates);
@@ -706,25 +729,39 @@ static void give_all(Chunks *c, bool gates) {
     if (!c->b[i].v) continue;
     grad_chunk_give(c, item->x,
                     (ChunkMade){of_write(c, i), 0, OF_WRITE, false});
-    if (item->w && !c->erases)
-      grad_chunk_give(c, item->w,
-                      (ChunkMade){of_written(c, i), 0, OF_WRITTEN, false});
+    give_written(c, i);
+    if (c->beside) give_written(c->beside, i);
   }
   if (!gates) return;
   Gid first = 0, all = phi(c, &first);
   grad_chunk_give_decay(c, all, c->erases ? first : 0);
 }
 
-void grad_chunks(GradAdjoint *a) {
+static void put_borders(Chunks *c) {
+  put_vectors(c);
+  walk_states(c);
+  walk_cotangents(c);
+}
+
+// A normalizer's chunks, along the same axes.
+static Chunks *normalizer(const Chunks *of, GradAdjoint *a) {
+  Chunks *c = NEW(a->g->arena, Chunks);
+  *c = *of;
+  c->a = a, c->w = a->w;
+  put_borders(c);
+  return c;
+}
+
+void grad_chunks(GradAdjoint *a, GradAdjoint *beside) {
   Chunks *c = NEW(a->g->arena, Chunks);
   *c = (Chunks){.g = a->g, .a = a, .w = a->w, .erases = a->mirror.n != 0};
   const GradWalk *w = a->w;
   find_decay(c);
   put_axes(c);
   if (are_long(a->g, w)) put_parts(c);
-  put_vectors(c);
-  walk_states(c);
-  walk_cotangents(c);
+  Chunks *n = beside ? normalizer(c, beside) : NULL;
+  put_borders(c);
+  c->beside = n;
   bool gates = c->decays && a->g->active[w->item[c->decay].x];
   if (c->rows) grad_halves(c, gates);
   else give_all(c, gates);

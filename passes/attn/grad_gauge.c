@@ -250,7 +250,11 @@ static void give(Grad *g, const GradWalk *w, Gid m, Gid state, Gid c,
   if (!c || !state || !g->active[m]) return;
   uint64_t axes = grad_at(g, state)->axes | grad_at(g, c)->axes;
   Gid f = grad_num(g, -by * w->gauge.by * M_LN2);
-  Gid y = sum(g, state, c, axes & ~grad_at(g, m)->axes);
+  uint64_t over = axes & ~grad_at(g, m)->axes, whole = w->row & over;
+  Gid y = sum(g, state, c, over & ~whole);
+  // Of a whole state each row is a task's.
+  if (whole && (over & w->col)) y = grad_made(g, y, axes & ~w->col, "product");
+  if (whole) y = grad_sum_all(g, y, whole);
   grad_give(g, m, grad_2(g, OP_MUL, f, y), grad_at(g, y)->axes);
 }
 

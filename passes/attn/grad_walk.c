@@ -381,14 +381,78 @@ static bool maximum_back(GradAdjoint *a, const GradItem *max) {
   return true;
 }
 
+// ---------------------------------------------------------------- normalizers
+static GradWalk *walk_of(const Grad *g, Gid node) {
+  return &g->walks.at[grad_at(g, node)->attr];
+}
+
+// Has all that x is made of been made in front of y?
+static bool is_in_front(const GradWalk *x, Gid y) {
+  for (uint32_t i = 0; i < x->n; i++)
+    if (x->item[i].x > y || x->item[i].w > y) return false;
+  return x->init < y;
+}
+
+// Do two walks differ in what they write alone, are both read of alike?
+static bool are_alike(const Grad *g, const GradWalk *x, const GradWalk *y) {
+  if (x->axis != y->axis || x->reverse != y->reverse || x->row != y->row ||
+      x->n != y->n || x->limit || y->limit)
+    return false;
+  for (uint32_t i = 0, k = 0; i < x->n; i++) {
+    const GradItem *p = &x->item[i], *q = &y->item[i];
+    if (p->kind != q->kind || p->x != q->x || p->less || q->less) return false;
+    if (p->kind != GI_READ) continue;
+    k++;
+    if (!g->adjoint[x->result[k]] || !g->adjoint[y->result[k]]) return false;
+  }
+  return true;
+}
+
+// The walk of the other kind that w goes with: of the program's, in front of
+// it.
+static GradWalk *walk_beside(const Grad *g, const GradWalk *w) {
+  for (uint32_t i = 0; i < g->walks.n; i++) {
+    GradWalk *x = &g->walks.at[i];
+    bool one = x->result && x->node < w->node && !x->col != !w->col;
+    if (one && !x->beside && are_alike(g, x, w) && is_in_front(w, x->node))
+      return x;
+  }
+  return NULL;
+}
+
+static void open_adjoint(Grad *g, GradAdjoint *a, const GradWalk *w) {
+  *a = (GradAdjoint){.g = g, .w = w};
+  number_items(a);
+  a->chunks = grad_chunks_fit(a);
+}
+
+// Does w wait for a walk that is reversed behind it, with which it shares
+// products of chunks?
+static bool put_off(Grad *g, const GradAdjoint *a) {
+  GradWalk *x = a->chunks ? walk_beside(g, a->w) : NULL;
+  GradAdjoint other;
+  if (!x) return false;
+  open_adjoint(g, &other, x);
+  if (!other.chunks) return false;
+  x->beside = a->w->node;
+  walk_of(g, a->w->node)->beside = x->node;
+  return true;
+}
+
 bool grad_reverse_walk(Grad *g, const GradWalk *w) {
-  GradAdjoint *a = NEW(g->arena, GradAdjoint);
+  GradAdjoint *a = NEW(g->arena, GradAdjoint), *other = NULL;
   *a = (GradAdjoint){.g = g, .w = w};
   if (w->n == 2 && w->item[1].kind == GI_MAX)
     return maximum_back(a, &w->item[1]);
   grad_gauge_back(g, w);
-  number_items(a);
-  a->chunks = grad_chunks_fit(a);
+  open_adjoint(g, a, w);
+  if (!w->beside && put_off(g, a)) return true;
+  if (w->beside) {
+    GradWalk *x = NEW(g->arena, GradWalk);
+    *x = *walk_of(g, w->beside);
+    other = NEW(g->arena, GradAdjoint);
+    open_adjoint(g, other, x);
+  }
   bool chunks = a->chunks, erases = false;
   for (uint32_t i = 0; i < w->n; i++) erases |= a->eraser[i] != 0;
   if (!chunks || erases) {
@@ -396,7 +460,8 @@ bool grad_reverse_walk(Grad *g, const GradWalk *w) {
     give_written(a);
   }
   if (chunks) {
-    grad_chunks(a);
+    if (other && !w->col) grad_chunks(other, a);
+    else grad_chunks(a, other);
     return true;
   }
   walk_turned(a);

@@ -45,9 +45,9 @@ void grad_give_init(Grad *g, const GradWalk *w, Gid c);
 
 // ---- grad_chunks.c
 // The adjoint in chunks, of a walk that fits; but what the walk of cotangents
-// gives where writes erase.
+// gives where writes erase. Beside it: its normalizer's, or NULL.
 bool grad_chunks_fit(const GradAdjoint *a);
-void grad_chunks(GradAdjoint *a);
+void grad_chunks(GradAdjoint *a, GradAdjoint *beside);
 // A walk of scalars in chunks: what is in front of each step, and behind all.
 bool grad_scalar_fits(const Grad *g, const GradWalk *w);
 void grad_scalar_chunks(Grad *g, GradWalk *w, Gid *front, Gid *last);
