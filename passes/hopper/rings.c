@@ -461,12 +461,16 @@ static int64_t computed_once(const Rings *w) {
 }
 
 // Tiles that bufferize_gpu will make room for: those of one type that do not
-// live at the same time share it, within a region.
+// live at the same time share it, within a region, and the sides of a branch.
 static int64_t computed(const Rings *w, const Region *r) {
   int64_t sum = 0;
   for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++)
-      sum += computed(w, op->regions[i]);
+    int64_t most_in = 0, all_in = 0;
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = computed(w, op->regions[i]);
+      most_in = in > most_in ? in : most_in, all_in += in;
+    }
+    sum += op->code == OP_IF ? most_in : all_in;
     if (op->code != OP_SPUT || hop_rings_made(w, op)) continue;
     // The first that has so many beside it pays for one more.
     const Type *t = ir_type(w->f, op->res[0]);
