@@ -402,17 +402,19 @@ static Gid paths(const Chunks *c, uint32_t i, uint32_t k) {
                             c->b[k].f);
 }
 
-// What x has of a state or its cotangent.
-static Gid of_border(const Chunks *c, Scaled x, Gid state) {
-  return grad_chunk_product(c->g, over_columns(c, x, state), x.f);
+// The same of a normalizer's, times f.
+static Gid of_border(const Chunks *c, Scaled x, Gid state, Gid f) {
+  f = grad_chunk_product(c->g, x.f, f);
+  return grad_chunk_product(c->g, over_columns(c, x, state), f);
 }
 
 static Gid of_read(Chunks *c, uint32_t i) {
   Grad *g = c->g;
   const Chunks *n = c->beside;
-  Gid v = of_border(c, c->y[i], c->state);
-  if (n) v = grad_chunk_plus(g, v, of_border(n, n->y[i], n->state));
-  v = grad_chunk_product(g, v, decayed(c, c->use, grad_chunk_early(c, i)));
+  Gid v = over_columns(c, c->y[i], c->state);
+  Gid f = decayed(c, c->use, grad_chunk_early(c, i));
+  v = grad_chunk_product(g, v, grad_chunk_product(g, c->y[i].f, f));
+  if (n) v = grad_chunk_plus(g, v, of_border(n, n->y[i], n->state, f));
   c->from_state[i] = v;
   for (uint32_t k = 0; k < c->w->n; k++)
     if (c->b[k].v)
@@ -425,9 +427,10 @@ static Gid of_read(Chunks *c, uint32_t i) {
 static Gid of_write(Chunks *c, uint32_t k) {
   Grad *g = c->g;
   const Chunks *n = c->beside;
-  Gid v = of_border(c, c->e[k], c->cotangent);
-  if (n) v = grad_chunk_plus(g, v, of_border(n, n->e[k], n->cotangent));
-  v = grad_chunk_product(g, v, behind(c, c->write));
+  Gid v = over_columns(c, c->e[k], c->cotangent);
+  Gid f = behind(c, c->write);
+  v = grad_chunk_product(g, v, grad_chunk_product(g, c->e[k].f, f));
+  if (n) v = grad_chunk_plus(g, v, of_border(n, n->e[k], n->cotangent, f));
   c->from_state[k] = v;
   for (uint32_t i = 0; i < c->w->n; i++)
     if (c->y[i].v)
