@@ -74,6 +74,14 @@ typedef struct GradItem {
   uint64_t over;
 } GradItem;
 
+// The running maximum m that keeps a walk's states in range, 2 ** (by m) times
+// smaller than they are: before and behind each step, behind the last, in front
+// of the first. by: 0: there is none.
+typedef struct GradGauge {
+  Gid before, after, last, first;
+  double by;
+} GradGauge;
+
 // A recurrence along an axis.
 typedef struct GradWalk {
   uint32_t axis;
@@ -84,8 +92,12 @@ typedef struct GradWalk {
   Gid limit;          // steps at this coordinate and behind do nothing, or 0
   bool exact;         // its results are kept in f32
   bool falling;       // its decay is known to be <= 0
-  bool whole;         // it stores what is made of its results step by step
-  DType narrow;       // operands of products are rounded to it; 0: they are not
+  Gid beside;         // of states and their normalizer, which one kernel of
+                      // chunks has: the other's node; or 0
+  bool flows;         // a maximum, which decays or writes have gradients of
+  GradGauge gauge;
+  bool whole;    // it stores what is made of its results step by step
+  DType narrow;  // operands of products are rounded to it; 0: they are not
   uint32_t n, nreads;
   GradItem item[MAX_ITEMS];
   Gid node;
@@ -241,7 +253,8 @@ uint64_t grad_role(const Grad *g, AxisRole r);  // the axes of that role
 
 // ---- grad_graph.c
 // The type of 16-bit vectors among what x is made of. None where a running
-// maximum is: what flows through that takes off most of what gates get.
+// maximum is of which decays have gradients: what flows through that takes off
+// most of what they get.
 DType grad_vectors(const Grad *g, Gid x);
 Gid grad_put(Grad *g, GradNode n, const Gid *args);
 Gid grad_num(Grad *g, double v);  // f32
@@ -305,6 +318,11 @@ bool grad_import_walk(Grad *g, const Op *op, Gid (*node)(void *, Value),
 // Adjoints of results become those of operands.
 bool grad_reverse_walk(Grad *g, const GradWalk *w);
 
+// ---- grad_gauge.c
+// Is x the maximum behind a step that keeps a walk in range? What flows to it
+// is made once: steps, and the walk of maxima, need it.
+bool grad_is_gauge(const Grad *g, Gid x);
+
 // ---- grad_scan.c
 // The running sum of x along like.over, by like.attr.
 Gid grad_scan(Grad *g, Gid x, GradNode like);
@@ -328,6 +346,8 @@ void grad_give(Grad *g, Gid x, Gid c, uint64_t points);
 // ---- grad_flow.c
 // What flows to vectors that are loaded at several coordinates is made apart.
 void grad_flow(Grad *g);
+// An axis like this one, of rows.
+uint32_t grad_row_axis(Grad *g, uint32_t axis);
 // Of a matrix one axis counts rows, where what kernels read is known.
 void grad_use_rows(Grad *g, GradStore *s);
 

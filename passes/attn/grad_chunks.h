@@ -13,6 +13,7 @@ typedef struct Chunks {
   Grad *g;
   GradAdjoint *a;
   const GradWalk *w;
+  struct Chunks *beside;  // a normalizer of these states, or NULL
   bool decays, erases;
   bool rows;                            // each row has a decay of its own
   bool apart;                           // a kernel for each gradient

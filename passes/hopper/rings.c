@@ -380,21 +380,6 @@ static void deepen(Rings *w, int64_t room, const uint32_t *least) {
   for (uint32_t i = 0; i < w->nrings; i++) w->rings[i].stages = had[i];
 }
 
-// What would be good to have, if there is room: stores that do not wait for
-// registers, tiles of the next task, more tiles in flight.
-static void use_room(Rings *w, int64_t room) {
-  uint32_t least[MAX_RINGS];
-  for (uint32_t i = 0; i < w->nrings; i++) least[i] = w->rings[i].stages;
-  hop_rings_find_drains(w, w->f->body);
-  if (w->drains && bytes_of(w) > room) {
-    w->lent = hop_rings_lender_of_parts(w);
-    w->drains = w->lent >= 0;
-  }
-  grow(w, room);
-  deepen(w, room, least);
-  hop_rings_find_pieces(w, room - bytes_of(w));
-}
-
 // Tiles of type t that live where `at` is made, or stands.
 static int64_t live_at(const Rings *w, const Op *at, const Type *t) {
   int64_t n = 0;
@@ -500,6 +485,36 @@ static int64_t computed(const Rings *w, const Region *r) {
     for (uint32_t i = 0; i < n; i++) all[i].lives &= all[i].end != op;
   }
   return sum;
+}
+
+// Of these, what the sides of branches, which do not run both, have in common.
+static int64_t shared_by_sides(const Rings *w, const Region *r) {
+  int64_t sum = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    int64_t least = -1;
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = computed(w, op->regions[i]);
+      if (op->code == OP_IF) least = least < 0 || in < least ? in : least;
+      sum += shared_by_sides(w, op->regions[i]);
+    }
+    sum += least > 0 ? least : 0;
+  }
+  return sum;
+}
+
+// What would be good to have, if there is room: stores that do not wait for
+// registers, tiles of the next task, more tiles in flight.
+static void use_room(Rings *w, int64_t room) {
+  uint32_t least[MAX_RINGS];
+  for (uint32_t i = 0; i < w->nrings; i++) least[i] = w->rings[i].stages;
+  hop_rings_find_drains(w, w->f->body);
+  if (w->drains && bytes_of(w) > room + shared_by_sides(w, w->f->body)) {
+    w->lent = hop_rings_lender_of_parts(w);
+    w->drains = w->lent >= 0;
+  }
+  grow(w, room);
+  deepen(w, room, least);
+  hop_rings_find_pieces(w, room - bytes_of(w));
 }
 
 // Groups of chunks' gradients have each their own.
