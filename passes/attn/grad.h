@@ -74,6 +74,14 @@ typedef struct GradItem {
   uint64_t over;
 } GradItem;
 
+// The running maximum m that keeps a walk's states in range, 2 ** (by m) times
+// smaller than they are: before and behind each step, behind the last, in front
+// of the first. by: 0: there is none.
+typedef struct GradGauge {
+  Gid before, after, last, first;
+  double by;
+} GradGauge;
+
 // A recurrence along an axis.
 typedef struct GradWalk {
   uint32_t axis;
@@ -83,8 +91,13 @@ typedef struct GradWalk {
   Gid init;           // before the first step; 0: zero
   Gid limit;          // steps at this coordinate and behind do nothing, or 0
   bool exact;         // its results are kept in f32
-  bool whole;         // it stores what is made of its results step by step
-  DType narrow;       // operands of products are rounded to it; 0: they are not
+  bool falling;       // its decay is known to be <= 0
+  Gid beside;         // of states and their normalizer, which one kernel of
+                      // chunks has: the other's node; or 0
+  bool flows;         // a maximum, which decays or writes have gradients of
+  GradGauge gauge;
+  bool whole;    // it stores what is made of its results step by step
+  DType narrow;  // operands of products are rounded to it; 0: they are not
   uint32_t n, nreads;
   GradItem item[MAX_ITEMS];
   Gid node;
@@ -119,6 +132,7 @@ typedef struct GradStore {
   uint32_t rank;   // among those of a chunk: 1, ..; of others 0
   Gid first;       // made before v, or 0
   bool alone;      // its kernel stores nothing else
+  uint32_t side;   // its kernel stores nothing of another side
   bool parts;      // that stores sums of parts of rows too
   bool physical;   // rows of sequences in one tensor, or pages: not all of it
   uint64_t outer;  // v is added up: the axes that its kernel has outside
@@ -158,6 +172,7 @@ typedef struct GradKernel {
   uint64_t outer, inner;  // axes of tasks, axes that are summed
   bool rows;              // it makes what others read alone
   bool alone;             // it stores one gradient only
+  uint32_t side;          // of a chunk's gradients, or 0
   bool physical;          // what the domains exclude is not stored
   int64_t sums;           // registers of a thread for its sums, on GPUs
   Gid walk;               // it is that recurrence, or 0
@@ -174,7 +189,10 @@ typedef struct GradView {
   uint32_t rank;   // stores are in this order
   Gid first;       // made before it, of what it adds to; or 0
   bool alone;      // nothing else is stored by its kernel
+  uint32_t side;   // nothing of another side is
   uint64_t apart;  // vectors' axes that its kernel does without
+  uint64_t few;    // of which its kernel has some coordinates only
+  bool kept;       // it is stored as it is
   bool parts;      // where nothing sums the rows, a kernel has those at `in` of
                    // a part of so many
   uint32_t row, part, in;
@@ -236,7 +254,8 @@ uint64_t grad_role(const Grad *g, AxisRole r);  // the axes of that role
 
 // ---- grad_graph.c
 // The type of 16-bit vectors among what x is made of. None where a running
-// maximum is: what flows through that takes off most of what gates get.
+// maximum is of which decays have gradients: what flows through that takes off
+// most of what they get.
 DType grad_vectors(const Grad *g, Gid x);
 Gid grad_put(Grad *g, GradNode n, const Gid *args);
 Gid grad_num(Grad *g, double v);  // f32
@@ -300,6 +319,11 @@ bool grad_import_walk(Grad *g, const Op *op, Gid (*node)(void *, Value),
 // Adjoints of results become those of operands.
 bool grad_reverse_walk(Grad *g, const GradWalk *w);
 
+// ---- grad_gauge.c
+// Is x the maximum behind a step that keeps a walk in range? What flows to it
+// is made once: steps, and the walk of maxima, need it.
+bool grad_is_gauge(const Grad *g, Gid x);
+
 // ---- grad_scan.c
 // The running sum of x along like.over, by like.attr.
 Gid grad_scan(Grad *g, Gid x, GradNode like);
@@ -323,6 +347,8 @@ void grad_give(Grad *g, Gid x, Gid c, uint64_t points);
 // ---- grad_flow.c
 // What flows to vectors that are loaded at several coordinates is made apart.
 void grad_flow(Grad *g);
+// An axis like this one, of rows.
+uint32_t grad_row_axis(Grad *g, uint32_t axis);
 // Of a matrix one axis counts rows, where what kernels read is known.
 void grad_use_rows(Grad *g, GradStore *s);
 

@@ -40,13 +40,13 @@ static int64_t elements(const Grad *g, uint64_t axes) {
   return n;
 }
 
-// Tiles of 64 of them lie in shared memory.
+// Tiles of 64 of them lie in shared memory. Normalizers have no columns.
 static bool is_short(const Grad *g, uint64_t axes, int64_t most) {
   int64_t n = elements(g, axes);
-  return n > 0 && n % HW_BLOCK == 0 && n <= most;
+  return !axes || (n > 0 && n % HW_BLOCK == 0 && n <= most);
 }
 
-static bool are_long(const Grad *g, const GradWalk *w) {
+bool grad_chunks_long(const Grad *g, const GradWalk *w) {
   return !is_short(g, w->row, COST_GRAD_CHUNK_VECTOR) ||
          !is_short(g, w->col, COST_GRAD_CHUNK_VECTOR);
 }
@@ -54,19 +54,17 @@ static bool are_long(const Grad *g, const GradWalk *w) {
 // Vectors, and those of which kernels of their own make parts.
 static bool have_room(const Grad *g, const GradWalk *w) {
   int64_t all = elements(g, w->row) + elements(g, w->col);
-  if (!are_long(g, w)) return true;
+  if (!grad_chunks_long(g, w)) return true;
   return is_short(g, w->row, COST_GRAD_CHUNK_ROWS) &&
          elements(g, w->row) % COST_GRAD_CHUNK == 0 &&
          elements(g, w->col) % COST_GRAD_CHUNK == 0 &&
          all <= COST_GRAD_CHUNK_BOTH;
 }
 
-// A decay for each row: of short vectors that are not erased, whose norms would
-// need all rows at once.
+// A decay for each row: of short vectors.
 static bool fit_halves(const GradAdjoint *a) {
-  for (uint32_t i = 0; i < a->w->n; i++)
-    if (a->eraser[i]) return false;
-  return !are_long(a->g, a->w) && a->w->n - 1 <= COST_GRAD_ROWS_ITEMS;
+  if (!a->w->col) return false;
+  return !grad_chunks_long(a->g, a->w) && a->w->n - 1 <= COST_GRAD_ROWS_ITEMS;
 }
 
 bool grad_chunks_fit(const GradAdjoint *a) {
@@ -74,7 +72,7 @@ bool grad_chunks_fit(const GradAdjoint *a) {
   const GradWalk *w = a->w;
   const Target *t = g->opt->target;
   uint32_t decays = 0;
-  if (t->kind != TARGET_GPU || !t->gpu.hopper || w->limit || !w->row || !w->col)
+  if (t->kind != TARGET_GPU || !t->gpu.hopper || w->limit || !w->row)
     return false;
   if (grad_vectors(g, w->node) != DT_BF16 || !have_room(g, w) ||
       !is_short(g, w->col, COST_GRAD_CHUNK_BOTH))
@@ -87,6 +85,10 @@ bool grad_chunks_fit(const GradAdjoint *a) {
   }
   return decays <= 1;
 }
+
+// The items of a scalar walk by chunks: of a read in front of the step, a decay
+// and what is added.
+enum { SCALAR_READ, SCALAR_DECAY, SCALAR_WRITE };
 
 // ---------------------------------------------------------------- steps
 Gid grad_chunk_at(const Chunks *c, uint32_t axis) {
@@ -158,9 +160,13 @@ static Gid moved(const Chunks *c, Gid v, uint32_t local) {
 static void take_apart(const Chunks *c, Gid x, Scaled *s) {
   Grad *g = c->g;
   const GradNode n = *grad_at(g, x);
-  if (!(n.axes & (c->w->row | c->w->col)))
-    s->f = grad_chunk_product(g, s->f, x);
-  else if (n.code == OP_MUL) {
+  uint64_t vecs = c->w->row | c->w->col;
+  if (!(n.axes & vecs)) s->f = grad_chunk_product(g, s->f, x);
+  else if (n.code == OP_DIV && !(grad_at(g, n.arg[1])->axes & vecs)) {
+    take_apart(c, n.arg[0], s);
+    Gid by = grad_2(g, OP_DIV, grad_num(g, 1), n.arg[1]);
+    s->f = grad_chunk_product(g, s->f, by);
+  } else if (n.code == OP_MUL) {
     take_apart(c, n.arg[0], s);
     take_apart(c, n.arg[1], s);
   } else if (n.code == OP_NEG) {
@@ -318,13 +324,8 @@ static void walk_cotangents(Chunks *c) {
       put_write(c, &w, c->x[i], c->y[i],
                 decayed(c, c->use, grad_chunk_early(c, i)), c->use);
   c->cotangent = border(c, &w);
-  if (c->erases || !g->active[c->w->init]) return;
-  GradNode last = {.code = GRAD_RESULT,
-                   .dtype = DT_F32,
-                   .axes = w.state,
-                   .n = 1,
-                   .span = w.span};
-  grad_give(g, c->w->init, grad_put(g, last, &w.node), w.state);
+  if (c->erases || !grad_needs_init(g, c->w)) return;
+  grad_give_init(g, c->w, grad_walk_last(g, &w));
 }
 
 // ---------------------------------------------------------------- parts
@@ -362,17 +363,32 @@ Gid grad_chunk_dot(const Chunks *c, Gid v, Gid w, uint64_t over) {
   return grad_sum_all(g, grad_chunk_product(g, v, w), over);
 }
 
+// x . v over the columns, if there are any: a normalizer's vectors along them
+// are numbers, which are factors.
+static Gid over_columns(const Chunks *c, Scaled x, Gid v) {
+  if (c->w->col) return grad_chunk_dot(c, x.v, v, c->w->col);
+  return grad_is_number(c->g, x.v, 1) ? v : grad_chunk_product(c->g, x.v, v);
+}
+
 // A tile {use, write}, times a vector along one of them.
 static Gid times(const Chunks *c, Gid tile, Scaled x, uint32_t over) {
+  if (grad_is_number(c->g, x.v, 1))
+    return grad_sum_all(c->g, grad_chunk_product(c->g, tile, x.f),
+                        grad_bit(over));
   return grad_chunk_dot(c, grad_chunk_product(c->g, tile, x.f), x.v,
                         grad_bit(over));
 }
 
+static Gid products(const Chunks *c, uint32_t i, uint32_t k) {
+  Gid v = over_columns(c, c->y[i], c->e[k].v);
+  v = grad_chunk_product(c->g, v, c->y[i].f);
+  return grad_chunk_product(c->g, v, c->e[k].f);
+}
+
 // y_i . e_k, where it is seen.
 static Gid tile(const Chunks *c, uint32_t i, uint32_t k) {
-  Gid v = grad_chunk_dot(c, c->y[i].v, c->e[k].v, c->w->col);
-  v = grad_chunk_product(c->g, grad_chunk_product(c->g, v, c->y[i].f),
-                         c->e[k].f);
+  Gid v = products(c, i, k);
+  if (c->beside) v = grad_chunk_plus(c->g, v, products(c->beside, i, k));
   return seen(c, i, k, v);
 }
 
@@ -383,13 +399,19 @@ static Gid paths(const Chunks *c, uint32_t i, uint32_t k) {
                             c->b[k].f);
 }
 
+// The same of a normalizer's, times f.
+static Gid of_border(const Chunks *c, Scaled x, Gid state, Gid f) {
+  f = grad_chunk_product(c->g, x.f, f);
+  return grad_chunk_product(c->g, over_columns(c, x, state), f);
+}
+
 static Gid of_read(Chunks *c, uint32_t i) {
   Grad *g = c->g;
-  Gid v = grad_chunk_dot(c, c->y[i].v, c->state, c->w->col);
-  v = grad_chunk_product(g, v,
-                         grad_chunk_product(g, c->y[i].f,
-                                            decayed(c, c->use,
-                                                    grad_chunk_early(c, i))));
+  const Chunks *n = c->beside;
+  Gid v = over_columns(c, c->y[i], c->state);
+  Gid f = decayed(c, c->use, grad_chunk_early(c, i));
+  v = grad_chunk_product(g, v, grad_chunk_product(g, c->y[i].f, f));
+  if (n) v = grad_chunk_plus(g, v, of_border(n, n->y[i], n->state, f));
   c->from_state[i] = v;
   for (uint32_t k = 0; k < c->w->n; k++)
     if (c->b[k].v)
@@ -401,9 +423,11 @@ static Gid of_read(Chunks *c, uint32_t i) {
 
 static Gid of_write(Chunks *c, uint32_t k) {
   Grad *g = c->g;
-  Gid v = grad_chunk_dot(c, c->e[k].v, c->cotangent, c->w->col);
-  v = grad_chunk_product(g, v,
-                         grad_chunk_product(g, c->e[k].f, behind(c, c->write)));
+  const Chunks *n = c->beside;
+  Gid v = over_columns(c, c->e[k], c->cotangent);
+  Gid f = behind(c, c->write);
+  v = grad_chunk_product(g, v, grad_chunk_product(g, c->e[k].f, f));
+  if (n) v = grad_chunk_plus(g, v, of_border(n, n->e[k], n->cotangent, f));
   c->from_state[k] = v;
   for (uint32_t i = 0; i < c->w->n; i++)
     if (c->y[i].v)
@@ -500,8 +524,11 @@ static Gid to_reads(const Chunks *c, bool early, Gid *first) {
 // What flows through the whole chunk.
 static Gid through(const Chunks *c) {
   Grad *g = c->g;
+  const Chunks *n = c->beside;
   Gid v = grad_2(g, OP_MUL, c->state, c->cotangent);
-  v = sum_of_rows(c, grad_sum_all(g, v, c->w->col), c->read_part);
+  v = grad_sum_all(g, v, c->w->col);
+  if (n) v = grad_chunk_plus(g, v, grad_2(g, OP_MUL, n->state, n->cotangent));
+  v = sum_of_rows(c, v, c->read_part);
   return grad_chunk_product(g, v, grad_1(g, OP_EXP2, all_decays(c)));
 }
 
@@ -599,11 +626,19 @@ Gid grad_chunk_written(const Chunks *c, uint32_t k) {
   return plain(c, grad_written(c->a, k));
 }
 
+// What flows to a read. A normalizer's is a number of each step, a sum over
+// other vectors.
+static Gid flowing(const Chunks *c, uint32_t i) {
+  Gid y = grad_read_by(c->a, i);
+  if (!y || c->w->col) return y;
+  return grad_made(c->g, y, grad_at(c->g, y)->axes, "normalizer");
+}
+
 static void put_vectors(Chunks *c) {
   const GradWalk *w = c->w;
   for (uint32_t i = 0; i < w->n; i++) {
     if (w->item[i].kind == GI_READ) {
-      c->y[i] = grad_chunk_vector(c, grad_read_by(c->a, i), c->use, true);
+      c->y[i] = grad_chunk_vector(c, flowing(c, i), c->use, true);
       if (c->y[i].v)
         c->x[i] = grad_chunk_vector(c, w->item[i].x, c->use, false);
     } else if (w->item[i].kind == GI_WRITE) {
@@ -617,6 +652,12 @@ static uint32_t local_of(const Chunks *c, ChunkRank r) {
   if (r == OF_DECAY) return c->at;
   bool use = r == OF_READ || r == OF_ERASED || (r == OF_WRITTEN && c->rows);
   return use ? c->use : c->write;
+}
+
+// Is a decay made in front? What that is made of is not in kernels of chunks.
+static bool is_far(const Chunks *c, Gid x) {
+  Gid own = c->a->of->item[c->decay].x;
+  return c->rows && x == own && c->w->item[c->decay].x != own;
 }
 
 void grad_chunk_give(Chunks *c, Gid x, ChunkMade v) {
@@ -635,9 +676,12 @@ void grad_chunk_give(Chunks *c, Gid x, ChunkMade v) {
                    .local = local,
                    .steps = COST_GRAD_CHUNK,
                    .rank = v.rank,
+                   .side = v.side,
                    .first = v.first,
                    .alone = c->apart || v.alone,
                    .apart = c->rows && !v.alone ? c->w->col : 0,
+                   .few = c->by_step && !v.alone ? c->w->row : 0,
+                   .kept = is_far(c, x),
                    .parts = parts};
   if (parts) view.row = row_of(c), view.part = part, view.in = c->in_part;
   vec_push(g->arena, &g->views, view);
@@ -654,7 +698,7 @@ static void give_reads(Chunks *c, bool gates) {
   for (uint32_t i = 0; i < c->w->n; i++) {
     if (!c->y[i].v) continue;
     bool erased = c->a->eraser[i] != 0;
-    ChunkMade dx = {of_read(c, i), 0, erased ? OF_ERASED : OF_READ, false};
+    ChunkMade dx = {of_read(c, i), 0, erased ? OF_ERASED : OF_READ, false, 0};
     if (gates && !c->apart) {
       Gid whole = erased ? 0 : all;
       dx.first = grad_chunk_plus(c->g, whole,
@@ -662,17 +706,17 @@ static void give_reads(Chunks *c, bool gates) {
                                             c->read_part));
       if (whole) all = 0;
     }
-    grad_chunk_give(c, c->w->item[i].x, dx);
+    grad_chunk_give(c, c->a->of->item[i].x, dx);
   }
 }
 
 // One decay of all steps gets a chunk's sum at once.
-void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first) {
+void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first, uint32_t side) {
   Grad *g = c->g;
-  Gid x = c->w->item[c->decay].x;
+  Gid x = c->a->of->item[c->decay].x;
   Gid d = grad_2(g, OP_MUL, grad_num(g, M_LN2), phi);
   if (grad_at(g, x)->axes & grad_bit(c->w->axis)) {
-    grad_chunk_give(c, x, (ChunkMade){d, first, OF_DECAY, false});
+    grad_chunk_give(c, x, (ChunkMade){d, first, OF_DECAY, false, side});
     return;
   }
   d = grad_sum_all(g, grad_or_0(g, is_step(c, c->at), d), grad_bit(c->at));
@@ -680,34 +724,101 @@ void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first) {
   grad_give(g, x, d, grad_at(g, d)->axes);
 }
 
+static void give_written(Chunks *c, uint32_t k) {
+  Gid w = c->w->item[k].w;
+  if (w && !c->erases)
+    grad_chunk_give(c, w,
+                    (ChunkMade){of_written(c, k), 0, OF_WRITTEN, false, 0});
+}
+
 static void give_all(Chunks *c, bool gates) {
-  const GradWalk *w = c->w;
+  const GradWalk *w = c->a->of;
   give_reads(c, gates);
   for (uint32_t i = 0; i < w->n; i++) {
     const GradItem *item = &w->item[i];
     if (!c->b[i].v) continue;
     grad_chunk_give(c, item->x,
-                    (ChunkMade){of_write(c, i), 0, OF_WRITE, false});
-    if (item->w && !c->erases)
-      grad_chunk_give(c, item->w,
-                      (ChunkMade){of_written(c, i), 0, OF_WRITTEN, false});
+                    (ChunkMade){of_write(c, i), 0, OF_WRITE, false, 0});
+    give_written(c, i);
+    if (c->beside) give_written(c->beside, i);
   }
   if (!gates) return;
   Gid first = 0, all = phi(c, &first);
-  grad_chunk_give_decay(c, all, c->erases ? first : 0);
+  grad_chunk_give_decay(c, all, c->erases ? first : 0, 0);
 }
 
-void grad_chunks(GradAdjoint *a) {
+static void put_borders(Chunks *c) {
+  put_vectors(c);
+  walk_states(c);
+  walk_cotangents(c);
+}
+
+// A normalizer's chunks, along the same axes.
+static Chunks *normalizer(const Chunks *of, GradAdjoint *a) {
+  Chunks *c = NEW(a->g->arena, Chunks);
+  *c = *of;
+  c->a = a, c->w = a->w;
+  put_borders(c);
+  return c;
+}
+
+void grad_chunks(GradAdjoint *a, GradAdjoint *beside) {
   Chunks *c = NEW(a->g->arena, Chunks);
   *c = (Chunks){.g = a->g, .a = a, .w = a->w, .erases = a->mirror.n != 0};
   const GradWalk *w = a->w;
   find_decay(c);
+  c->by_step = c->rows || a->norms;
   put_axes(c);
-  if (are_long(a->g, w)) put_parts(c);
-  put_vectors(c);
-  walk_states(c);
-  walk_cotangents(c);
-  bool gates = c->decays && a->g->active[w->item[c->decay].x];
+  if (grad_chunks_long(a->g, w)) put_parts(c);
+  Chunks *n = beside ? normalizer(c, beside) : NULL;
+  put_borders(c);
+  c->beside = n;
+  bool gates = c->decays && a->g->active[a->of->item[c->decay].x];
   if (c->rows) grad_halves(c, gates);
   else give_all(c, gates);
+}
+
+// ---------------------------------------------------------------- scalars
+// A number of each chunk, made for all of them at once.
+static Gid of_chunk(const Chunks *c, Gid v) {
+  return grad_made(c->g, v, grad_at(c->g, v)->axes, "chunk");
+}
+
+// What is in front of each step, of the state in front of its chunk and of what
+// the chunk's steps in front of it write; as a function of the step.
+static Gid in_front(const Chunks *c, Gid state, Scaled e) {
+  Grad *g = c->g;
+  Gid v = grad_sum_all(g, seen(c, SCALAR_READ, SCALAR_WRITE, e.f),
+                       grad_bit(c->write));
+  v = grad_2(g, OP_ADD, v, grad_2(g, OP_MUL, state, decayed(c, c->use, true)));
+  v = grad_made(g, v, grad_at(g, v)->axes, "front");
+  Gid t = grad_index(g, c->w->axis), size = grad_int(g, COST_GRAD_CHUNK);
+  v = grad_moved(g, v, c->chunk, grad_2(g, OP_FLOORDIV, t, size));
+  return grad_moved(g, v, c->use, grad_2(g, OP_MOD, t, size));
+}
+
+bool grad_scalar_fits(const Grad *g, const GradWalk *w) {
+  const Target *t = g->opt->target;
+  bool hopper = t->kind == TARGET_GPU && t->gpu.hopper;
+  return hopper && !w->limit && w->n == SCALAR_WRITE + 1;
+}
+
+void grad_scalar_chunks(Grad *g, GradWalk *w, Gid *front, Gid *last) {
+  Chunks *c = NEW(g->arena, Chunks);
+  GradAdjoint *a = NEW(g->arena, GradAdjoint);
+  *a = (GradAdjoint){.g = g, .of = w, .w = w};
+  *c = (Chunks){.g = g, .a = a, .w = w};
+  find_decay(c);
+  put_axes(c);
+  Scaled e = grad_chunk_vector(c, w->item[SCALAR_WRITE].x, c->write, true);
+  e.f = grad_chunk_product(g, e.f, grad_is_number(g, e.v, 1) ? 0 : e.v);
+  Gid end = grad_2(g, OP_MUL, e.f, behind(c, c->write));
+  Gid sum = of_chunk(c, grad_sum_all(g, end, grad_bit(c->write)));
+  GradWalk b = grad_walk_like(w, w->reverse, w->init);
+  b.axis = c->chunk;
+  grad_walk_put(&b, (GradItem){GI_READ, .x = grad_num(g, 1)});
+  grad_walk_put(&b, (GradItem){GI_DECAY, .x = of_chunk(c, all_decays(c))});
+  grad_walk_put(&b, (GradItem){GI_WRITE, sum, grad_num(g, 1), 0, 0});
+  *front = in_front(c, border(c, &b), e);
+  *last = grad_walk_last(g, &b);
 }

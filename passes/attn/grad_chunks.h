@@ -13,9 +13,11 @@ typedef struct Chunks {
   Grad *g;
   GradAdjoint *a;
   const GradWalk *w;
+  struct Chunks *beside;  // a normalizer of these states, or NULL
   bool decays, erases;
   bool rows;                            // each row has a decay of its own
   bool apart;                           // a kernel for each gradient
+  bool by_step;                         // what sums rows is made by others
   uint32_t decay;                       // the item
   uint32_t chunk, at, use, write, sum;  // axes: of chunks; of steps in one
   uint32_t read_part, write_part, in_part, all_parts;  // of rows
@@ -38,7 +40,8 @@ typedef enum ChunkRank {
 typedef struct ChunkMade {
   Gid v, first;
   ChunkRank rank;
-  bool alone;  // by a kernel of its own
+  bool alone;     // by a kernel of its own
+  uint32_t side;  // by one that has what is on that side only, or 0
 } ChunkMade;
 
 // ---- grad_chunks.c
@@ -58,7 +61,7 @@ Gid grad_chunk_dot(const Chunks *c, Gid v, Gid w, uint64_t over);
 Scaled grad_chunk_vector(const Chunks *c, Gid v, uint32_t local, bool ends);
 Gid grad_chunk_written(const Chunks *c, uint32_t k);  // by item k
 void grad_chunk_give(Chunks *c, Gid x, ChunkMade v);  // v flows to x
-void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first);
+void grad_chunk_give_decay(Chunks *c, Gid phi, Gid first, uint32_t side);
 
 // ---- grad_halves.c
 // Where rows have decays of their own: those of the chunk up to a step, or in

@@ -355,7 +355,8 @@ Value grad_emit(Emit *e, Gid x) {
   const GradRead *r = read_of(e, x);
   if (r) return e->memo[x] = emit_read(e, r);
   const GradNode n = *grad_at(g, x);
-  if (n.code == GRAD_MADE) return e->memo[x] = grad_emit(e, n.arg[0]);
+  bool same = n.code == GRAD_MADE || n.code == OP_STOP_GRAD;
+  if (same) return e->memo[x] = grad_emit(e, n.arg[0]);
   Value v = emit_leaf(e, &n);
   if (!v) v = n.code == OP_REDUCE ? emit_sum(e, &n) : emit_op(e, &n);
   return e->memo[x] = v;

@@ -22,6 +22,7 @@ uint64_t grad_points(const Grad *g, uint64_t axes) {
 static bool is_maximum(const Grad *g, const GradNode *n) {
   if (n->code != GRAD_WALK) return false;
   const GradWalk *w = &g->walks.at[n->attr];
+  if (!w->flows) return false;
   for (uint32_t i = 0; i < w->n; i++)
     if (w->item[i].kind == GI_MAX) return true;
   return false;

@@ -40,6 +40,11 @@
 // left of them is 2 ** -17; a weak decay takes no more than a few bits of what
 // crosses it.
 //
+// Several pairs of reads and writes, as erasures make them, are more than one
+// kernel has registers for: what reads get is one's, what writes get another's.
+// Either has what crosses decays at its vectors; the first stores that in f32,
+// as it cancels where decays are weak.
+//
 // All tiles of a level are along two axes of steps only, `use` and `write`.
 // What reads and writes get is of one tile, as it is and turned round, and
 // factors are the same along both axes: code has each once.
@@ -54,13 +59,19 @@ enum { MAX_LEVELS = 8 };
 // Of a level: its halves have so many steps; the chunk's borders: 0.
 typedef int64_t Half;
 
+// Of several reads or writes what reads get, and what writes get, are kernels
+// of their own, each of which has the flows of its vectors.
+typedef enum Side { BOTH, READS, WRITES } Side;
+
 typedef struct Halves {
   Chunks *c;
   Grad *g;
+  Side side;
   Gid dx[MAX_ITEMS], db[MAX_ITEMS];  // by item: sums so far
   Gid phi;
   Gid weak;  // are all decays of the chunk?
   bool gates;
+  Gid first;                              // what is made in this order
   Gid order[4 * MAX_ITEMS * MAX_LEVELS];  // in which values are made
   uint32_t n;
 } Halves;
@@ -284,11 +295,17 @@ static bool reads(const Halves *x, uint32_t i) {
 
 // Has item i a gradient, or do decays need it?
 static bool is_wanted(const Halves *x, uint32_t i) {
-  return x->gates || x->g->active[x->c->w->item[i].x];
+  return x->gates || x->g->active[x->c->a->of->item[i].x];
 }
 
 static bool writes(const Halves *x, uint32_t k) {
   return x->c->w->item[k].kind == GI_WRITE;
+}
+
+// Is it made on this side?
+static bool has_gradient(const Halves *x, uint32_t i) {
+  Side other = writes(x, i) ? READS : WRITES;
+  return is_wanted(x, i) && x->side != other;
 }
 
 static void make(Halves *x, Gid v) {
@@ -320,7 +337,7 @@ static Gid flow(const Halves *x, Scaled s, Gid v) {
 static void add_reads(Halves *x, Half h, bool early, Gid *flows) {
   Grad *g = x->g;
   const Chunks *c = x->c;
-  for (uint32_t i = 0; i < c->w->n; i++) {
+  for (uint32_t i = 0; i < c->w->n && x->side != WRITES; i++) {
     if (!reads(x, i) || !is_wanted(x, i) || is_early(x, i) != early) continue;
     Gid v = 0;
     for (uint32_t k = 0; k < c->w->n; k++)
@@ -335,7 +352,7 @@ static void add_reads(Halves *x, Half h, bool early, Gid *flows) {
 static void add_writes(Halves *x, Half h, bool early, Gid *flows) {
   Grad *g = x->g;
   const Chunks *c = x->c;
-  for (uint32_t k = 0; k < c->w->n; k++) {
+  for (uint32_t k = 0; k < c->w->n && x->side != READS; k++) {
     if (!writes(x, k) || !is_wanted(x, k)) continue;
     Gid v = 0;
     for (uint32_t i = 0; i < c->w->n; i++)
@@ -416,9 +433,8 @@ static void add_through(Halves *x) {
 
 static void add_borders(Halves *x) {
   for (uint32_t i = 0; i < x->c->w->n; i++) {
-    if (!is_wanted(x, i)) continue;
-    if (reads(x, i)) add_state(x, i);
-    if (writes(x, i)) add_cotangent(x, i);
+    if (has_gradient(x, i) && reads(x, i)) add_state(x, i);
+    if (has_gradient(x, i) && writes(x, i)) add_cotangent(x, i);
   }
 }
 
@@ -559,9 +575,8 @@ static void add_all_writes(Halves *x, uint32_t k) {
 static void add_whole(Halves *x) {
   const Chunks *c = x->c;
   for (uint32_t i = 0; i < c->w->n; i++) {
-    if (!is_wanted(x, i)) continue;
-    if (reads(x, i)) add_all_reads(x, i);
-    if (writes(x, i)) add_all_writes(x, i);
+    if (has_gradient(x, i) && reads(x, i)) add_all_reads(x, i);
+    if (has_gradient(x, i) && writes(x, i)) add_all_writes(x, i);
   }
 }
 
@@ -648,30 +663,74 @@ static void add_same_steps(Halves *x) {
   for (uint32_t i = 0; i < c->w->n; i++)
     for (uint32_t k = 0; k < i; k++) {
       if (!reads(x, i) || !writes(x, k)) continue;
-      if (is_wanted(x, i)) add_to(x, &x->dx[i], to_read(x, (Pair){i, k}, 0));
-      if (is_wanted(x, k)) add_to(x, &x->db[k], to_write(x, (Pair){i, k}, 0));
+      if (has_gradient(x, i)) add_to(x, &x->dx[i], to_read(x, (Pair){i, k}, 0));
+      if (has_gradient(x, k))
+        add_to(x, &x->db[k], to_write(x, (Pair){i, k}, 0));
     }
 }
 
-void grad_halves(Chunks *c, bool gates) {
-  Grad *g = c->g;
-  Halves *x = NEW(g->arena, Halves);
-  *x = (Halves){.c = c, .g = g, .gates = gates};
-  x->weak = is_weak(c);
-  add_through(x);
+static Halves *put_side(Chunks *c, bool gates, Side side, Gid weak) {
+  Halves *x = NEW(c->g->arena, Halves);
+  *x = (Halves){.c = c, .g = c->g, .side = side, .gates = gates, .weak = weak};
+  if (side != WRITES) add_through(x);
   add_pairs(x);
   add_same_steps(x);
-  Gid first = grad_list(g, x->order, x->n);
+  Gid first = grad_list(c->g, x->order, x->n);
   for (uint32_t i = 0; i < c->w->n; i++) {
-    const GradItem *item = &c->w->item[i];
-    if (reads(x, i) && x->dx[i])
-      grad_chunk_give(c, item->x, (ChunkMade){x->dx[i], first, OF_READ, 0});
-    if (!writes(x, i)) continue;
-    if (x->db[i])
-      grad_chunk_give(c, item->x, (ChunkMade){x->db[i], first, OF_WRITE, 0});
-    if (item->w && !c->erases)
-      grad_chunk_give(c, item->w,
-                      (ChunkMade){of_written(x, i), 0, OF_WRITTEN, 1});
+    Gid of = c->a->of->item[i].x;
+    ChunkMade dx = {x->dx[i], first, OF_READ, .side = side};
+    ChunkMade db = {x->db[i], first, OF_WRITE, .side = side};
+    if (reads(x, i) && x->dx[i]) grad_chunk_give(c, of, dx);
+    if (writes(x, i) && x->db[i]) grad_chunk_give(c, of, db);
   }
-  if (gates) grad_chunk_give_decay(c, x->phi, first);
+  x->first = first;
+  return x;
+}
+
+static uint32_t pairs_of(const Halves *x) {
+  uint32_t r = 0, w = 0;
+  for (uint32_t i = 0; i < x->c->w->n; i++) {
+    r += reads(x, i);
+    w += writes(x, i);
+  }
+  return r * w;
+}
+
+// What flows to reads, stored in f32: of weak decays most of it cancels what
+// flows from writes.
+static Gid stored_flows(const Halves *x) {
+  Grad *g = x->g;
+  Dim shape[8];
+  GradStore s = {.v = x->phi,
+                 .rank = OF_DECAY,
+                 .first = x->first,
+                 .side = x->side,
+                 .span = g->f->span};
+  s.n = grad_coordinates(g, grad_at(g, x->phi)->axes, s.index, shape);
+  const char *name = arena_printf(g->m->arena, "flows.part%u", g->tensors.n);
+  GradTensor t = {.name = intern(&g->cx->names, name),
+                  .from = GF_MADE,
+                  .read = true,
+                  .type = type_tensor(DT_F32, s.n, shape)};
+  s.tensor = grad_tensor(g, t);
+  vec_push(g->arena, &g->adds, s);
+  return grad_load(g, s.tensor, s.index, s.n);
+}
+
+void grad_halves(Chunks *c, bool gates) {
+  Gid weak = is_weak(c);
+  Halves all = {.c = c, .g = c->g};
+  bool split = pairs_of(&all) > 1;
+  Halves *r = put_side(c, gates, split ? READS : BOTH, weak), *w = r;
+  if (split) w = put_side(c, gates, WRITES, weak);
+  for (uint32_t i = 0; i < c->w->n; i++) {
+    Gid of = c->a->of->item[i].w;
+    if (writes(w, i) && of && !c->erases)
+      grad_chunk_give(c, of,
+                      (ChunkMade){of_written(w, i), 0, OF_WRITTEN, true, 0});
+  }
+  if (!gates) return;
+  Gid phi = w->phi;
+  if (split) phi = grad_2(c->g, OP_ADD, stored_flows(r), phi);
+  grad_chunk_give_decay(c, phi, w->first, w->side);
 }

@@ -374,6 +374,8 @@ static bool is_wanted(const Grad *g, const char *name, size_t n) {
 // Is it an inout tensor that equations write? Where they do not, its cotangent
 // would be its gradient: it has none.
 static bool is_table(const Grad *g, const FuncParam *p) {
+  for (const Op *op = g->f->body->first; op; op = op->next)
+    if (op->code == OP_MAXPLUS) return false;
   return p->role == PR_INOUT && !lane_walks(g->f->body);
 }
 

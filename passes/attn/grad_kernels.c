@@ -364,6 +364,17 @@ static uint32_t steps_of(const Grad *g, const GradNode *x) {
   return UINT32_MAX;
 }
 
+// Axes of blocks of steps: all sums over the same steps have one.
+static uint32_t block_axis(Grad *g, const char *name, AxisRole role, Dim size) {
+  for (uint32_t i = 0; i < g->axes.n; i++) {
+    const Axis *a = &g->axes.at[i].axis;
+    if (g->axes.at[i].of == UINT32_MAX && a->extent == size &&
+        a->role == role && !strcmp(a->name, name))
+      return i;
+  }
+  return grad_axis(g, name, role, size);
+}
+
 // x, a sum over steps, as one of blocks of them, which a kernel makes.
 static Gid sum_of_blocks(Plan *p, const GradStore *s, const GradNode *x,
                          uint32_t steps) {
@@ -371,9 +382,9 @@ static Gid sum_of_blocks(Plan *p, const GradStore *s, const GradNode *x,
   DimTab *d = &g->m->dims;
   Dim extent = g->axes.at[steps].axis.extent;
   Dim size = dim_const(d, COST_GRAD_CHUNK);
-  uint32_t block =
-      grad_axis(g, "block", AX_PAR, dim_ceildiv(d, extent, COST_GRAD_CHUNK));
-  uint32_t in = grad_axis(g, "in", AX_VEC, size);
+  Dim blocks = dim_ceildiv(d, extent, COST_GRAD_CHUNK);
+  uint32_t block = block_axis(g, "block", AX_PAR, blocks);
+  uint32_t in = block_axis(g, "in", AX_VEC, size);
   Gid many = grad_int(g, COST_GRAD_CHUNK), end = grad_dim(g, extent);
   Gid at = grad_2(g, OP_MUL, grad_index(g, block), many);
   at = grad_2(g, OP_ADD, at, grad_index(g, in));
@@ -567,11 +578,24 @@ static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k,
   return false;
 }
 
-// What is made of a chunk's steps is made by a kernel that has some of its
-// vectors in shared memory anyway.
+// Is a vector made of matrices, as states at the borders of chunks are?
+static bool reads_matrix(const Plan *p, const GradStore *s) {
+  const Grad *g = p->g;
+  for (uint32_t i = 0; i < g->reads.n && (grad_at(g, s->v)->axes & p->vecs);
+       i++) {
+    uint64_t axes = grad_at(g, g->reads.at[i].node)->axes & p->vecs & ~g->local;
+    if ((axes & (axes - 1)) && is_loaded(p, s, g->reads.at[i].tensor))
+      return true;
+  }
+  return false;
+}
+
+// What is made of a chunk's steps, or of its states, is made by a kernel that
+// has some of its vectors in shared memory anyway.
 static bool has_tiles(const Plan *p, const GradStore *s, const GradKernel *k) {
   const Grad *g = p->g;
-  if (!(grad_at(g, s->v)->axes & g->local) || !is_gpu(g)) return true;
+  bool steps = grad_at(g, s->v)->axes & g->local;
+  if (!is_gpu(g) || !g->local || (!steps && !reads_matrix(p, s))) return true;
   for (uint32_t t = 0; t < g->tensors.n; t++) {
     if (g->tensors.at[t].type.n < 2) continue;
     if (!is_loaded(p, s, t)) continue;
@@ -598,6 +622,7 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows,
     GradKernel *k = &g->kernel[i];
     bool alike = k->rows == rows || (inner && k->inner == inner);
     if (k->outer != outer || !alike || k->n == MAX_GRADS) continue;
+    if (k->side != s->side) continue;
     if (k->walk || k->alone || s->alone || !has_tiles(p, s, k)) continue;
     uint64_t seen = 0;
     if (k->sums && k->sums + sums > COST_GRAD_SUMS) continue;
@@ -609,6 +634,7 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows,
   g->kernel[g->nkernels] = (GradKernel){.outer = outer,
                                         .rows = rows,
                                         .alone = s->alone,
+                                        .side = s->side,
                                         .physical = true,
                                         .sums = sums};
   return &g->kernel[g->nkernels++];

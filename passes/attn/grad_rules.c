@@ -240,6 +240,7 @@ static bool rule(Reverse *r, Gid x) {
   const GradNode n = *grad_at(r->g, x);
   if (n.code == GRAD_WALK || n.code == GRAD_RESULT) return rule_walk(r, x, &n);
   Gid a = grad_factored(r->g, r->g->adjoint[x]);
+  if (grad_is_gauge(r->g, x)) a = grad_made(r->g, a, n.axes, "maximum");
   switch (n.code) {
   case OP_LOAD: return rule_load(r, &n, a), true;
   case OP_MUL: return rule_mul(r, &n, a), true;

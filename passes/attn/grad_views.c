@@ -26,8 +26,8 @@ static const GradNode *viewed(const Grad *g, const GradNode *n) {
 
 typedef struct Search {
   const Grad *g;
-  bool *seen;
-  const GradView *view;  // the first that is found
+  bool *seen, *views;    // which are found
+  const GradView *view;  // the first
   bool sums;             // over more than vectors
   uint64_t over;         // the axes that are summed
 } Search;
@@ -40,6 +40,7 @@ static void search(Search *s, Gid x) {
   if (n->code == OP_REDUCE) s->sums |= n->over & ~grad_role(g, AX_VEC);
   if (n->code == OP_REDUCE) s->over |= n->over;
   if (made && !s->view) s->view = &g->views.at[made->attr - 1];
+  if (made) s->views[made->attr - 1] = true;
   for (uint32_t i = 0; i < n->n; i++) search(s, n->arg[i]);
 }
 
@@ -159,19 +160,54 @@ static bool find_step(const Grad *g, const GradStore *s, uint32_t axis,
   return n == 1;
 }
 
-static void store_chunks(Grad *g, GradStore *s) {
-  Search found = {.g = g, .seen = NEWN(g->arena, bool, g->nodes.n)};
-  uint32_t at, row = 0;
+static Search find_views(const Grad *g, const GradStore *s) {
+  Search found = {.g = g,
+                  .seen = NEWN(g->arena, bool, g->nodes.n),
+                  .views = NEWN(g->arena, bool, g->views.n + 1)};
   search(&found, s->v);
-  if (!found.view || found.sums || s->physical || !is_alone(g, s) ||
-      !find_step(g, s, found.view->axis, &at))
-    return;
-  ByChunk c = {.g = g, .to = *found.view, .done = {.arena = g->arena}};
+  return found;
+}
+
+// May a kernel of chunks store it, at index `at` for its steps?
+static bool is_of_chunks(const Grad *g, const GradStore *s, const Search *found,
+                         uint32_t *at) {
+  bool kept = !found->view || (found->over & found->view->few);
+  for (uint32_t i = 0; i < g->views.n && !kept; i++) {
+    const GradView *v = &g->views.at[i];
+    if (!found->views[i]) continue;
+    kept = v->kept || (v->few && v->local != found->view->local);
+  }
+  return !kept && !found->sums && !s->physical && is_alone(g, s) &&
+         find_step(g, s, found->view->axis, at);
+}
+
+// What a kernel of chunks makes is kept where one gradient that is made of it
+// has no place there, as it sums heads, or rows that are not there: all others
+// read it, and the kernel is one.
+static void keep(Grad *g) {
+  for (bool more = true; more;) {
+    more = false;
+    for (uint32_t i = 0; i < g->grads.n; i++) {
+      Search found = find_views(g, &g->grads.at[i]);
+      uint32_t at;
+      if (is_of_chunks(g, &g->grads.at[i], &found, &at)) continue;
+      for (uint32_t k = 0; k < g->views.n; k++) {
+        GradView *v = &g->views.at[k];
+        if (!found.views[k] || v->alone || v->kept) continue;
+        more = v->kept = true;
+      }
+    }
+  }
+}
+
+static void to_chunks(Grad *g, GradStore *s, const Search *found, uint32_t at) {
+  uint32_t row = 0;
+  ByChunk c = {.g = g, .to = *found->view, .done = {.arena = g->arena}};
   Gid size = grad_int(g, c.to.steps);
   Gid first = grad_2(g, OP_MUL, grad_index(g, c.to.chunk), size);
   c.step = grad_2(g, OP_ADD, first, grad_index(g, c.to.local));
   c.to.parts &=
-      !(found.over & grad_bit(c.to.row)) && find_step(g, s, c.to.row, &row);
+      !(found->over & grad_bit(c.to.row)) && find_step(g, s, c.to.row, &row);
   if (c.to.parts) {
     Gid part = grad_2(g, OP_MUL, grad_index(g, c.to.part), size);
     s->index[row] = c.row = grad_2(g, OP_ADD, part, grad_index(g, c.to.in));
@@ -180,13 +216,67 @@ static void store_chunks(Grad *g, GradStore *s) {
   s->parts = c.to.parts;
   s->rank = c.to.rank;
   s->first = c.to.first;
+  s->side = c.to.side;
   s->alone = c.to.alone && !c.to.parts;
   s->index[at] = c.step;
   Gid end = grad_dim(g, g->axes.at[c.to.axis].axis.extent);
   s->mask = grad_2(g, OP_LT, c.step, end);
 }
 
+// ---------------------------------------------------------------- kept
+typedef struct Kept {
+  Grad *g;
+  Map done;
+} Kept;
+
+// x, of a view, is stored as a function of the step; what is read of that.
+static Gid by_steps(Grad *g, Gid x) {
+  Dim shape[8];
+  GradStore s = {.v = x, .span = g->f->span};
+  s.n = grad_coordinates(g, grad_at(g, x)->axes, s.index, shape);
+  const char *name = arena_printf(g->m->arena, "step.part%u", g->tensors.n);
+  GradTensor t = {.name = intern(&g->cx->names, name),
+                  .from = GF_MADE,
+                  .read = true,
+                  .type = type_tensor(grad_at(g, x)->dtype, s.n, shape)};
+  s.tensor = grad_tensor(g, t);
+  Search found = find_views(g, &s);
+  uint32_t at;
+  if (!find_step(g, &s, found.view->axis, &at)) return x;
+  Gid y = grad_load(g, s.tensor, s.index, s.n);
+  to_chunks(g, &s, &found, at);
+  vec_push(g->arena, &g->adds, s);
+  return y;
+}
+
+static Gid read_kept(Kept *k, Gid x) {
+  Grad *g = k->g;
+  const GradNode n = *grad_at(g, x), *made = viewed(g, &n);
+  uint64_t known;
+  if (map_get(&k->done, x, &known)) return (Gid)known;
+  Gid y = x;
+  bool same = true;
+  Gid *args = NEWN(g->arena, Gid, n.n + 1);
+  if (made) y = g->views.at[made->attr - 1].kept ? by_steps(g, x) : x;
+  else
+    for (uint32_t i = 0; i < n.n; i++) {
+      args[i] = read_kept(k, n.arg[i]);
+      same &= args[i] == n.arg[i];
+    }
+  if (!same) y = grad_put(g, n, args);
+  map_put(&k->done, x, y);
+  return y;
+}
+
 void grad_store_chunks(Grad *g) {
   make_sums(g);
-  for (uint32_t i = 0; i < g->grads.n; i++) store_chunks(g, &g->grads.at[i]);
+  keep(g);
+  Kept kept = {g, {.arena = g->arena}};
+  for (uint32_t i = 0; i < g->grads.n; i++) {
+    GradStore *s = &g->grads.at[i];
+    s->v = read_kept(&kept, s->v);
+    Search found = find_views(g, s);
+    uint32_t at;
+    if (is_of_chunks(g, s, &found, &at)) to_chunks(g, s, &found, at);
+  }
 }

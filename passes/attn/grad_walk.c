@@ -37,6 +37,10 @@ Gid grad_walk_front(Grad *g, const GradWalk *w, uint32_t blocks) {
   return result(g, w, GRAD_FRONT, w->state | grad_bit(blocks));
 }
 
+Gid grad_walk_last(Grad *g, const GradWalk *w) {
+  return result(g, w, 0, w->state);
+}
+
 // Result k, a read that contracts `over`.
 static Gid read_of(Grad *g, const GradWalk *w, uint32_t k, uint64_t over) {
   return grad_walk_read(g, w, k, w->state & ~over);
@@ -166,6 +170,7 @@ static void put_form(FromAffine *f, const Op *op) {
   w->name = "states";
   while (!(grad_bits_of(g, f->a.axis) & grad_bit(w->axis))) w->axis++;
   w->reverse = f->a.reverse;
+  w->falling = f->a.falling;
   w->state = axes_of_type(g, ir_type(g->f, op->res[0]));
   if (op->code == OP_AFFINE) w->row = grad_bits_of(g, f->a.row);
   w->col = w->state & grad_role(g, AX_VEC) & ~w->row;
@@ -189,6 +194,7 @@ bool grad_import_walk(Grad *g, const Op *op, Gid (*node_of)(void *, Value),
   put_form(f, op);
   if (f->w.limit) put_end(g, &f->w);
   if (op->code == OP_AFFINE && !put_items(f)) return false;
+  if (op->code == OP_AFFINE) grad_gauge(g, &f->w);
   grad_walk_close(g, &f->w);
   name_results(f, op);
   return true;
@@ -347,8 +353,8 @@ static void give_written(GradAdjoint *a) {
     Gid z = z_of(a, i);
     grad_give(a->g, w->item[i].w, z, grad_at(a->g, z)->axes);
   }
-  if (!is_active(a->g, w->init)) return;
-  grad_give(a->g, w->init, result(a->g, &a->mirror, 0, w->state), w->state);
+  if (!grad_needs_init(a->g, w)) return;
+  grad_give_init(a->g, w, result(a->g, &a->mirror, 0, w->state));
 }
 
 // Of a maximum the cotangent goes back as long as the maximum came from there.
@@ -363,30 +369,101 @@ static bool maximum_back(GradAdjoint *a, const GradItem *max) {
   grad_walk_put(m, (GradItem){GI_READ, one, 0, 0, 0});
   grad_walk_put(m, (GradItem){GI_DECAY, by, 0, 0, 0});
   if (c) grad_walk_put(m, (GradItem){GI_WRITE, c, one, 0, 0});
-  grad_walk_close(g, m);
-  Gid r = read_of(g, m, 1, 0);
+  Gid r, last;
+  if (grad_scalar_fits(g, m)) grad_scalar_chunks(g, m, &r, &last);
+  else {
+    grad_walk_close(g, m);
+    r = read_of(g, m, 1, 0), last = grad_walk_last(g, m);
+  }
   uint64_t points = grad_at(g, r)->axes;
   grad_give(g, max->x, grad_path(g, kept, r, zero), points);
   grad_give(g, max->w, grad_path(g, kept, zero, r), points);
-  grad_give(g, a->w->init, result(g, m, 0, a->w->state), a->w->state);
+  grad_give(g, a->w->init, last, a->w->state);
+  return true;
+}
+
+// ---------------------------------------------------------------- normalizers
+static GradWalk *walk_of(const Grad *g, Gid node) {
+  return &g->walks.at[grad_at(g, node)->attr];
+}
+
+// Has all that x is made of been made in front of y?
+static bool is_in_front(const GradWalk *x, Gid y) {
+  for (uint32_t i = 0; i < x->n; i++)
+    if (x->item[i].x > y || x->item[i].w > y) return false;
+  return x->init < y;
+}
+
+// Do two walks differ in what they write alone, are both read of alike?
+static bool are_alike(const Grad *g, const GradWalk *x, const GradWalk *y) {
+  if (x->axis != y->axis || x->reverse != y->reverse || x->row != y->row ||
+      x->n != y->n || x->limit || y->limit)
+    return false;
+  for (uint32_t i = 0, k = 0; i < x->n; i++) {
+    const GradItem *p = &x->item[i], *q = &y->item[i];
+    if (p->kind != q->kind || p->x != q->x || p->less || q->less) return false;
+    if (p->kind != GI_READ) continue;
+    k++;
+    if (!g->adjoint[x->result[k]] || !g->adjoint[y->result[k]]) return false;
+  }
+  return true;
+}
+
+// The walk of the other kind that w goes with: of the program's, in front of
+// it.
+static GradWalk *walk_beside(const Grad *g, const GradWalk *w) {
+  for (uint32_t i = 0; i < g->walks.n; i++) {
+    GradWalk *x = &g->walks.at[i];
+    bool one = x->result && x->node < w->node && !x->col != !w->col;
+    if (one && !x->beside && are_alike(g, x, w) && is_in_front(w, x->node))
+      return x;
+  }
+  return NULL;
+}
+
+static void open_adjoint(Grad *g, GradAdjoint *a, const GradWalk *w) {
+  *a = (GradAdjoint){.g = g, .of = w, .w = w};
+  number_items(a);
+  a->chunks = grad_chunks_fit(a);
+}
+
+// Does w wait for a walk that is reversed behind it, with which it shares
+// products of chunks?
+static bool put_off(Grad *g, const GradAdjoint *a) {
+  GradWalk *x = a->chunks ? walk_beside(g, a->w) : NULL;
+  GradAdjoint other;
+  if (!x) return false;
+  open_adjoint(g, &other, x);
+  if (!other.chunks) return false;
+  x->beside = a->w->node;
+  walk_of(g, a->w->node)->beside = x->node;
   return true;
 }
 
 bool grad_reverse_walk(Grad *g, const GradWalk *w) {
-  GradAdjoint *a = NEW(g->arena, GradAdjoint);
-  *a = (GradAdjoint){.g = g, .w = w};
+  GradAdjoint *a = NEW(g->arena, GradAdjoint), *other = NULL;
+  *a = (GradAdjoint){.g = g, .of = w, .w = w};
   if (w->n == 2 && w->item[1].kind == GI_MAX)
     return maximum_back(a, &w->item[1]);
-  number_items(a);
-  a->chunks = grad_chunks_fit(a);
+  grad_gauge_back(g, w);
+  open_adjoint(g, a, w);
+  if (!w->beside && put_off(g, a)) return true;
+  if (w->beside) {
+    GradWalk *x = NEW(g->arena, GradWalk);
+    *x = *walk_of(g, w->beside);
+    other = NEW(g->arena, GradAdjoint);
+    open_adjoint(g, other, x);
+  }
   bool chunks = a->chunks, erases = false;
   for (uint32_t i = 0; i < w->n; i++) erases |= a->eraser[i] != 0;
+  if (chunks) grad_make_front(a);
   if (!chunks || erases) {
     walk_back(a);
     give_written(a);
   }
   if (chunks) {
-    grad_chunks(a);
+    if (other && !w->col) grad_chunks(other, a);
+    else grad_chunks(a, other);
     return true;
   }
   walk_turned(a);

@@ -206,8 +206,13 @@ static Parts parts_of(const Func *f, uint32_t x, const PassOpt *opt) {
   bool sums = of_matrix(f, x, opt);
   if (sums) most = COST_COLUMNS_MATRIX;
   if (f->axes.at[x].role != AX_VEC ||
-      !dim_is_const(&f->mod->dims, f->axes.at[x].extent, &n) || n <= most)
+      !dim_is_const(&f->mod->dims, f->axes.at[x].extent, &n))
     return (Parts){0, 0};
+  // One part has the same tiles as each of several.
+  bool step = pieces_axes(f) >> x & 1;
+  if (sums && n == most && !step && pieces_of_chunk(f) && has_powers(f, x))
+    return (Parts){1, n};
+  if (n <= most) return (Parts){0, 0};
   for (const Op *op = f->body->first; op; op = op->next)
     sums |= is_sum(f, op, x);
   Parts p = cut(n, most);

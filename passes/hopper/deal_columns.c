@@ -70,15 +70,16 @@ static bool is_plain(const Op *op) {
 }
 
 // ---------------------------------------------------------------- check
-// A slice of columns can be made of half of them.
+// A slice of columns can be made, or loaded, of half of them.
 static bool can_halve(const Func *f, Value v) {
   const Op *op = ir_def(f, v);
   if (!is_columns(f, v)) return ir_type(f, v)->kind == TK_ELEM;
   if (!op) return false;
   if (op->code == OP_COORD || op->code == OP_CONST || op->code == OP_SPLAT)
     return true;
-  if (!is_plain(op)) return false;
-  for (uint32_t i = 0; i < op->nargs; i++)
+  bool loads = op->code == OP_GLOAD && !ir_attr_i(op, AT_MASKED, 0);
+  if (!loads && !is_plain(op)) return false;
+  for (uint32_t i = loads; i < op->nargs; i++)
     if (!can_halve(f, op->args[i])) return false;
   return true;
 }

@@ -380,21 +380,6 @@ static void deepen(Rings *w, int64_t room, const uint32_t *least) {
   for (uint32_t i = 0; i < w->nrings; i++) w->rings[i].stages = had[i];
 }
 
-// What would be good to have, if there is room: stores that do not wait for
-// registers, tiles of the next task, more tiles in flight.
-static void use_room(Rings *w, int64_t room) {
-  uint32_t least[MAX_RINGS];
-  for (uint32_t i = 0; i < w->nrings; i++) least[i] = w->rings[i].stages;
-  hop_rings_find_drains(w, w->f->body);
-  if (w->drains && bytes_of(w) > room) {
-    w->lent = hop_rings_lender_of_parts(w);
-    w->drains = w->lent >= 0;
-  }
-  grow(w, room);
-  deepen(w, room, least);
-  hop_rings_find_pieces(w, room - bytes_of(w));
-}
-
 // Tiles of type t that live where `at` is made, or stands.
 static int64_t live_at(const Rings *w, const Op *at, const Type *t) {
   int64_t n = 0;
@@ -460,26 +445,76 @@ static int64_t computed_once(const Rings *w) {
   return sum;
 }
 
+// A computed tile of a region, the last op that reads it, and how many of its
+// type live where it is made.
+typedef struct Made {
+  const Type *t;
+  const Op *end;
+  int64_t beside;
+  bool lives;
+} Made;
+
+// Adds it. The first that has so many beside it pays for one more.
+static int64_t put_made(const Rings *w, const Op *op, Made *all, uint32_t n) {
+  Made *m = &all[n];
+  int64_t most = -1;
+  *m = (Made){.t = ir_type(w->f, op->res[0]), .lives = true};
+  m->end = hop_rings_last_read(w, op, op->res[0]);
+  for (uint32_t i = 0; i < n; i++) {
+    if (!type_eq(all[i].t, m->t)) continue;
+    m->beside += all[i].lives;
+    most = all[i].beside > most ? all[i].beside : most;
+  }
+  return m->beside > most ? smem_bytes(m->t) : 0;
+}
+
 // Tiles that bufferize_gpu will make room for: those of one type that do not
 // live at the same time share it, within a region.
 static int64_t computed(const Rings *w, const Region *r) {
   int64_t sum = 0;
+  uint32_t n = 0;
+  for (const Op *op = r->first; op; op = op->next)
+    n += op->code == OP_SPUT && !hop_rings_made(w, op);
+  Made *all = NEWN(w->arena, Made, n + 1);
+  n = 0;
   for (const Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++)
       sum += computed(w, op->regions[i]);
-    if (op->code != OP_SPUT || hop_rings_made(w, op)) continue;
-    // The first that has so many beside it pays for one more.
-    const Type *t = ir_type(w->f, op->res[0]);
-    int64_t beside = live_at(w, op, t), most = -1;
-    for (const Op *o = r->first; o != op; o = o->next)
-      if (o->code == OP_SPUT && !hop_rings_made(w, o) &&
-          type_eq(ir_type(w->f, o->res[0]), t)) {
-        int64_t n = live_at(w, o, t);
-        most = n > most ? n : most;
-      }
-    if (beside > most) sum += smem_bytes(t);
+    if (op->code == OP_SPUT && !hop_rings_made(w, op))
+      sum += put_made(w, op, all, n++);
+    for (uint32_t i = 0; i < n; i++) all[i].lives &= all[i].end != op;
   }
   return sum;
+}
+
+// Of these, what the sides of branches, which do not run both, have in common.
+static int64_t shared_by_sides(const Rings *w, const Region *r) {
+  int64_t sum = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    int64_t least = -1;
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = computed(w, op->regions[i]);
+      if (op->code == OP_IF) least = least < 0 || in < least ? in : least;
+      sum += shared_by_sides(w, op->regions[i]);
+    }
+    sum += least > 0 ? least : 0;
+  }
+  return sum;
+}
+
+// What would be good to have, if there is room: stores that do not wait for
+// registers, tiles of the next task, more tiles in flight.
+static void use_room(Rings *w, int64_t room) {
+  uint32_t least[MAX_RINGS];
+  for (uint32_t i = 0; i < w->nrings; i++) least[i] = w->rings[i].stages;
+  hop_rings_find_drains(w, w->f->body);
+  if (w->drains && bytes_of(w) > room + shared_by_sides(w, w->f->body)) {
+    w->lent = hop_rings_lender_of_parts(w);
+    w->drains = w->lent >= 0;
+  }
+  grow(w, room);
+  deepen(w, room, least);
+  hop_rings_find_pieces(w, room - bytes_of(w));
 }
 
 // Groups of chunks' gradients have each their own.

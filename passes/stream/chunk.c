@@ -440,12 +440,9 @@ static bool derive(Chunk *c) {
     return chunk_fail(c, c->recur, "no states, or too many");
   if (!find_axes(c) || !stores_are_apart(c)) return false;
   find_limit(c);
-  bool some = false;
   for (uint32_t s = 0; s < c->n; s++) {
-    some |= !c->state[s].scalar;
     if (c->state[s].scalar && !chunk_max_state(c, s)) return false;
   }
-  if (!some) return chunk_fail(c, c->recur, "all states are scalars");
   for (uint32_t s = 0; s < c->n; s++) {
     if (c->state[s].scalar) continue;
     const Mat *m = chunk_mat(c, (int)s, 0, NULL, 0);

@@ -78,7 +78,8 @@ static Value times(Builder *b, Value x, Value f) {
 static Vector reader(Steps *s, Builder *b, uint32_t i, Side *side, Value v,
                      bool before) {
   Vector x = tile_matrix_vector(s, b, side, v, s->affine[i].row);
-  if (s->decay[i].vector)
+  if (s->decay[i].halves) x.v = tile_halves_since(s, b, i, side, x.v, before);
+  else if (s->decay[i].vector)
     x.v = tile_matrix_read_scaled(s, b, i, side, x.v, before);
   return x;
 }
@@ -87,7 +88,19 @@ static Vector writer(Steps *s, Builder *b, uint32_t i, Side *side,
                      const AffineWrite *w) {
   Vector x = tile_matrix_vector(s, b, side, w->b, s->affine[i].row);
   if (!s->decay[i].vector) return x;
+  if (s->decay[i].halves)
+    return (Vector){.v = tile_halves_until(s, b, i, side, x)};
   return (Vector){.v = tile_matrix_write_scaled(s, b, i, side, x, 0)};
+}
+
+// What vectors q along x see of those that w writes along y, but for q's
+// factor.
+static Value seen_of(Steps *s, Builder *b, uint32_t i, const Sight *at, Value q,
+                     const AffineWrite *w) {
+  if (s->decay[i].halves) return tile_halves_seen(s, b, i, at, q, w->b);
+  Vector x = reader(s, b, i, at->x, q, at->sees == SEES_BEFORE);
+  Vector y = writer(s, b, i, at->y, w);
+  return tile_matrix_seen(s, b, i, at, x, y);
 }
 
 // A decay that is one number a step.
@@ -106,13 +119,15 @@ static bool sums_decays(const Steps *s, uint32_t i) {
 // its transpose is solved, which is below the diagonal then.
 static Value inverse(Steps *s, Builder *b, uint32_t i, bool before) {
   const AffineWrite *w = eraser(&s->affine[i]);
-  Vector x = reader(s, b, i, &s->cols, w->a, before);
+  Vector x = tile_matrix_vector(s, b, &s->cols, w->a, s->affine[i].row), y;
   Sight sight = {.x = &s->cols, .y = &s->rows};
   sight.sees = before ? SEES_BEFORE : SEES_EARLIER;
-  Vector y = sums_decays(s, i) ? tile_matrix_undecayed(s, b, i, &s->rows, w->b,
-                                                       &sight.decayed)
-                               : writer(s, b, i, &s->rows, w);
-  Value l = times(b, tile_matrix_seen(s, b, i, &sight, x, y), x.f);
+  Value l;
+  if (sums_decays(s, i)) {
+    y = tile_matrix_undecayed(s, b, i, &s->rows, w->b, &sight.decayed);
+    l = tile_matrix_seen(s, b, i, &sight, x, y);
+  } else l = seen_of(s, b, i, &sight, w->a, w);
+  l = times(b, l, x.f);
   uint32_t rows = s->rows.axis, cols = s->cols.axis;
   uint32_t axes[] = {s->turned ? rows : cols, s->turned ? cols : rows};
   IrAttr at = attr_axes(b->fn->mod->arena, AT_AXES, axes, 2);
@@ -179,14 +194,6 @@ static Sees sees_write(const AffineWrite *w, const Affine *a, int from) {
                                : SEES_EARLIER;
 }
 
-// What vectors q, of the rows' side, see of a plain write, but for their
-// factor.
-static Value seen_plain(Steps *s, Builder *b, uint32_t i, const Sight *at,
-                        Value q, const AffineWrite *w) {
-  Vector y = writer(s, b, i, at->y, w), x = {.v = q};
-  return tile_matrix_seen(s, b, i, at, x, y);
-}
-
 // Less what the erasure finds of the plain write w in each step.
 static Value less_plain(Steps *s, Builder *b, uint32_t i, const AffineWrite *w,
                         Value f) {
@@ -194,8 +201,8 @@ static Value less_plain(Steps *s, Builder *b, uint32_t i, const AffineWrite *w,
   const AffineWrite *e = eraser(a);
   Sight at = {.x = &s->rows, .y = &s->front_writes};
   at.sees = sees_write(w, a, e->from);
-  Vector x = reader(s, b, i, &s->rows, e->a, e->from == AFFINE_PRE);
-  Value p = seen_plain(s, b, i, &at, x.v, w);
+  Vector x = tile_matrix_vector(s, b, &s->rows, e->a, a->row);
+  Value p = seen_of(s, b, i, &at, e->a, w);
   return ir_1(b, OP_NEG, times(b, times(b, p, f), x.f));
 }
 
@@ -267,6 +274,7 @@ static Value solved(Steps *s, Builder *b, uint32_t i, Value state) {
 // A read: its vectors, and what they find of the state before the chunk.
 typedef struct Read {
   Vector q;
+  Value of;  // the program's
   int from;
   bool before;
   Sight at;
@@ -283,7 +291,7 @@ typedef struct Writes {
 static Read open_read(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
                       Value state) {
   const Affine *a = &s->affine[i];
-  Read x = {.from = r->from, .before = r->from == AFFINE_PRE};
+  Read x = {.of = r->q, .from = r->from, .before = r->from == AFFINE_PRE};
   x.at = (Sight){.x = &s->rows, .y = &s->cols};
   x.at.sees = sees_write(eraser(a), a, r->from);
   x.q = reader(s, b, i, &s->rows, r->q, x.before);
@@ -332,7 +340,7 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, const Read *x,
     o = ir_2(b, OP_MUL, o, ir_1(b, OP_EXP2, upto));
   }
   if (is_at_end(s, i)) p = seen_at_end(s, b, i, x, upto, w->y);
-  else p = tile_matrix_seen(s, b, i, &x->at, x->q, w->y);
+  else p = seen_of(s, b, i, &x->at, x->of, eraser(a));
   if (upto && !is_at_end(s, i)) {
     // Where all keys are one, P without a decay is as wrong everywhere.
     Pair two = tile_erase_split(s, b, p);
@@ -345,7 +353,7 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, const Read *x,
     Sight at = {.x = &s->rows, .y = &s->cols};
     at.sees = sees_write(&a->write[k], a, x->from);
     Vector y = plain(s, b, &s->cols, &a->write[k]);
-    p = seen_plain(s, b, i, &at, x->q.v, &a->write[k]);
+    p = seen_of(s, b, i, &at, x->of, &a->write[k]);
     o = tile_step_dot(s, b, times(b, p, y.f), y.v, o, s->cols.axis);
   }
   return times(b, o, x->q.f);
@@ -375,6 +383,7 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
   const Decay *d = &s->decay[i];
   Pair p = w->pair;
   Value f = w->y.f;
+  if (d->halves) state = ir_2(b, OP_MUL, state, ir_1(b, OP_EXP2, d->total));
   if (has_course(s, i)) {
     state = ir_2(b, OP_MUL, state, ir_1(b, OP_EXP2, d->total));
     if (!is_at_end(s, i)) {
@@ -385,14 +394,14 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
   if (f) p = tile_erase_split(s, b, times(b, w->e, f));
   state = pair_dot(s, b, p, w->y.v, state, s->cols.axis);
   state = with_plain(s, b, i, state);
-  return d->vector ? tile_matrix_half_decayed(s, b, i, state) : state;
+  return tile_matrix_half_decayed(s, b, i, state);
 }
 
 Value tile_erase_chunk(Steps *s, Builder *b, uint32_t i, Value state,
                        Value *read) {
   const Affine *a = &s->affine[i];
   tile_matrix_open(s, i);
-  if (s->decay[i].vector) state = tile_matrix_half_decayed(s, b, i, state);
+  state = tile_matrix_half_decayed(s, b, i, state);
   Value e = solved(s, b, i, state);
   Read x[AFFINE_MAX];
   for (uint32_t k = 0; read && k < a->nreads; k++)

@@ -210,6 +210,7 @@ Value tile_matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
 }
 
 Value tile_matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state) {
+  if (!s->decay[i].vector || s->decay[i].halves) return state;
   Value half = ir_const_f(b, DT_F32, 0.5);
   half = ir_2(b, OP_MUL, s->decay[i].total, half);
   return ir_2(b, OP_MUL, state, ir_1(b, OP_EXP2, half));

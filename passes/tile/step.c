@@ -215,7 +215,7 @@ static Value largest(Builder *b, const Side *x, RKind k, Value v) {
 }
 
 // No course goes further than the whole decay and what growth adds to it.
-static Value growth(Steps *s, Builder *b, uint32_t i) {
+Value tile_step_growth(Steps *s, Builder *b, uint32_t i) {
   Value g = tile_step_own_decay(s, b, i, &s->rows);
   int col = tile_step_column(s, i);
   uint32_t each = col < 0 ? s->affine[i].row : (uint32_t)col;
@@ -233,7 +233,8 @@ static Value set_anchor(Steps *s, Builder *b, uint32_t i) {
   if (s->affine[i].falling || matrix) {
     d->anchor = ir_2(b, OP_MUL, d->total, half);
     span = ir_1(b, OP_NEG, d->total);
-    if (!s->affine[i].falling) span = ir_2(b, OP_ADD, span, growth(s, b, i));
+    if (!s->affine[i].falling)
+      span = ir_2(b, OP_ADD, span, tile_step_growth(s, b, i));
   } else {
     Run r = tile_step_run(s, b, i, &s->rows);
     Value hi = largest(b, &s->rows, RK_MAX, r.upto);
@@ -303,6 +304,7 @@ void tile_step_constants(Steps *s, Builder *b, ValueMap *m) {
                  .columns = tile_step_column(s, i) >= 0,
                  .fixed = !type_has_axis(t, s->axis) && !s->wide[i][0].each};
     d->vector |= d->columns;
+    d->halves = !d->fixed && tile_halves_fit(s, i);
     if (!d->fixed) continue;
     s->rows.map = s->cols.map = *m;
     Value g = tile_step_value(s, b, a->decay, m);
@@ -319,9 +321,13 @@ Value tile_step_prepare(Steps *s, Builder *b, uint32_t i) {
   Decay *d = &s->decay[i];
   if (!d->has) return 0;
   if (!d->fixed)
-    d->total = ir_reduce(b, RK_SUM, tile_step_own_decay(s, b, i, &s->rows),
-                         &s->rows.axis, 1);
-  return d->vector ? set_anchor(s, b, i) : 0;
+    d->total =
+        d->halves ? tile_halves_total(s, b, i)
+                  : ir_reduce(b, RK_SUM, tile_step_own_decay(s, b, i, &s->rows),
+                              &s->rows.axis, 1);
+  if (d->halves) d->weak = tile_halves_weak(s, b, i);
+  bool any = d->halves || tile_halves_never(s, i);
+  return d->vector && !any ? set_anchor(s, b, i) : 0;
 }
 
 // ---------------------------------------------------------------- products

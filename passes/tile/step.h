@@ -38,6 +38,8 @@ typedef struct Decay {
   bool columns;             // vector: each column has its own, not each row
   Value total;              // of the whole chunk
   Value anchor;             // vector: the middle of its course, per row
+  bool halves;              // vector: by halves (halves.c)
+  Value weak;               // of these: is all that the chunk decays?
   Run run[MAX_COURSES];     // by side, of the current chunk
   Value pair[3];            // fixed: 2 ** (from column to row), by Sees
 } Decay;
@@ -126,6 +128,8 @@ Value tile_step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
                      bool exclusive);
 Value tile_step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
                     uint32_t over);
+// How far the decay's course may go up.
+Value tile_step_growth(Steps *s, Builder *b, uint32_t i);
 // The decay of each element of a side, as log2.
 Value tile_step_own_decay(Steps *s, Builder *b, uint32_t i, Side *side);
 Run tile_step_run(Steps *s, Builder *b, uint32_t i, Side *side);
@@ -219,6 +223,21 @@ const char *tile_erase_parts(const Steps *s);
 // read is NULL: only the state after it.
 Value tile_erase_chunk(Steps *s, Builder *b, uint32_t i, Value state,
                        Value *read);
+
+// A decay per row of a chunk that erases, of any strength (halves.c).
+bool tile_halves_fit(const Steps *s, uint32_t i);
+// Such a decay that no chunk's gates make strong: no chunk goes step by step.
+bool tile_halves_never(const Steps *s, uint32_t i);
+Value tile_halves_total(Steps *s, Builder *b, uint32_t i);
+// Is the chunk's decay weak enough to scale vectors by all of it?
+Value tile_halves_weak(Steps *s, Builder *b, uint32_t i);
+// v, decayed since the start of the chunk; x and its factor, to its end.
+Value tile_halves_since(Steps *s, Builder *b, uint32_t i, Side *side, Value v,
+                        bool before);
+Value tile_halves_until(Steps *s, Builder *b, uint32_t i, Side *side, Vector x);
+// What reads along x see of writes along y, but for factors of those that read.
+Value tile_halves_seen(Steps *s, Builder *b, uint32_t i, const Sight *at,
+                       Value read, Value write);
 
 // A decay that sums of 16-bit programs take.
 Value tile_matrix_decay(Builder *b, Value g);

@@ -45,7 +45,10 @@ CASES = [(f"{p}-d{d}_{v}-b{b}-h{h}-s{s}", p, b, h, s, d, v)
                             ("deltanet", 16, 128, 128),
                             ("gated_delta", 16, 128, 128),
                             ("rwkv6", 16, 128, 128),
-                            ("hgrn2", 16, 128, 128))
+                            ("hgrn2", 16, 128, 128),
+                            ("kda", 16, 128, 128),
+                            ("rwkv7", 16, 128, 128),
+                            ("comba", 16, 128, 128))
          for b, s in ((1, 16384), (8, 2048))]
 CASES += [("simple_gla-short", "simple_gla", 1, 16, 2048, 128, 128),
           ("simple_gla-decode", "simple_gla", 64, 32, 1, 128, 128),
@@ -62,7 +65,7 @@ RATIO, FLOORS, TIMES, SHORT, SHARE, ERROR = 1.5, {
 # Of gradients: milliseconds of a backward pass, and errors.
 BACKWARD, GRAD_ERROR = {"retention": 1.5, "simple_gla": 1.6, "gla": 1.0,
                         "deltanet": 1.0, "gated_delta": 0.9, "rwkv6": 1.0,
-                        "hgrn2": 1.0}, 1.5e-2
+                        "hgrn2": 1.0, "kda": 1.4, "rwkv7": 2.0, "comba": 1.2}, 1.5e-2
 
 
 # ---------------------------------------------------------------- preparing
@@ -116,9 +119,20 @@ def inputs(c, torch, dev="cuda"):
         m["loggamma"] = torch.log(1 - torch.exp2(-5 - heads))
     if p == "gla":
         m["g"] = (sig(rand(B, S, H, D)) / 16).transpose(1, 2)
-    if p in ("simple_gla", "gated_delta"):
+    if p in ("simple_gla", "gated_delta", "comba"):
         m["g"] = (sig(rand(B, S, H)) / 16).transpose(1, 2)
-    if unit:
+    if p == "kda":
+        m["g"] = (rand(B, S, H, D) - 2).transpose(1, 2)
+        m["A_log"], m["dt_bias"] = -2 * torch.rand(
+            H, device=dev, generator=g), rand(H, D) / 2 - 2
+    if p == "comba":
+        m["E"] = rows(D, True)
+    if p == "rwkv7":
+        m["w"] = (rand(B, S, H, D) - 1).transpose(1, 2)
+        m["kappa"] = rows(D, True)
+        m["a"] = torch.sigmoid(rows(D, False))
+        m["K"] = m["K"] / 8
+    if unit or p in ("kda", "comba"):
         m["beta"] = torch.sigmoid(rand(B, S, H)).transpose(1, 2)
     if p == "rwkv6":
         m["w"] = (rand(B, S, H, D) - 3).transpose(1, 2)
@@ -134,18 +148,23 @@ def inputs(c, torch, dev="cuda"):
     return m
 
 
+PARAMETERS = ("loggamma", "u", "A_log", "dt_bias")
+
+
 def head(m):
     """The first sequence and head of all inputs, in f64."""
     return {x: first_of(x, t).double() for x, t in m.items()}
 
 
 def first_of(name, t):
-    return t[0] if name in ("loggamma", "u") else t[0, 0]
+    return t[0] if name in PARAMETERS else t[0, 0]
 
 
 def steps(m, p, n, torch):
     """n outputs of a head, and the last state."""
-    M, out = m["S0"], []
+    M, out, unit = m["S0"], [], torch.nn.functional.normalize
+    if p in ("kda", "comba"):
+        m = dict(m, Q=unit(m["Q"], dim=-1), K=unit(m["K"], dim=-1))
     for t in range(n):
         q, v = m["Q"][t], m["V"][t]
         keep = torch.sigmoid(m["f"][t]) if p == "hgrn2" else None
@@ -160,10 +179,18 @@ def steps(m, p, n, torch):
             M = torch.exp(m["loggamma"]) * M
         elif p == "gla":
             M = torch.exp(m["g"][t])[:, None] * M
+        elif p == "kda":
+            gate = torch.nn.functional.softplus(m["g"][t] + m["dt_bias"])
+            M = torch.exp(-torch.exp(m["A_log"]) * gate)[:, None] * M
+        elif p == "rwkv7":
+            old = m["kappa"][t] @ M
+            M = torch.exp(-0.606531 * torch.sigmoid(m["w"][t]))[:, None] * M
+            M = M - torch.outer(m["a"][t] * m["kappa"][t], old)
         elif "g" in m:
             M = torch.exp(m["g"][t]) * M
         if "beta" in m:
-            v = m["beta"][t] * (v - k @ M)
+            erase = unit(m["E"][t], dim=-1) if p == "comba" else k
+            v = m["beta"][t] * (v - erase @ M)
         M = M + torch.outer(k, v)
         out.append(q.shape[0] ** -0.5 * (q @ (read if p == "rwkv6" else M)))
     return torch.stack(out), M
@@ -202,6 +229,8 @@ def fla(c, m, torch):
     _, p, B, H, S, D, Dv = c
     t = {k: (x.transpose(1, 2).contiguous()
              if k not in ("S0", "loggamma", "u") else x) for k, x in m.items()}
+    if p in ("kda", "rwkv7", "comba"):
+        raise NotImplementedError("no call of it here")
     if p == "hgrn2":
         keep = torch.sigmoid(t["f"])
         t["K"], t["g"] = (1 - keep).bfloat16(), torch.log(keep)

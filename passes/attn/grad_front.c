@@ -1,0 +1,97 @@
+// grad, part 5: what a recurrence that goes by chunks has made in front.
+//
+//   before  the walks, and kernels of chunks, read k = K / |K|, exp(..) * M
+//   after   a kernel in front makes k, and the logarithms of decays; all others
+//           read these as they lie in memory
+//
+// Where each row has a decay and writes erase, two walks of the steps, phases
+// in front of these and the kernels of chunks compute such vectors, each along
+// rows and along columns of tiles. Norms need all rows of a step, of which
+// kernels of chunks have some; three norms are more than one kernel has
+// registers for. Vectors have 16 bits, as the products that read them.
+#include "passes/attn/grad_walk.h"
+#include "passes/support/cost.h"
+
+// What a number of a step multiplies, or what was rounded: a load, or more.
+static Gid bare(const GradAdjoint *a, Gid x) {
+  const Grad *g = a->g;
+  const GradNode *n = grad_at(g, x);
+  uint64_t vectors = a->w->row | a->w->col;
+  if (n->code == OP_CAST || n->code == OP_NEG) return bare(a, n->arg[0]);
+  for (uint32_t i = 0; n->code == OP_MUL && i < 2; i++)
+    if (!(grad_at(g, n->arg[i])->axes & vectors)) return bare(a, n->arg[!i]);
+  return x;
+}
+
+// Does x sum vectors, as a norm does?
+static bool sums_vectors(const GradAdjoint *a, Gid x) {
+  const GradNode *n = grad_at(a->g, x);
+  if (n->code == OP_REDUCE) return n->over & (a->w->row | a->w->col);
+  bool some = false;
+  for (uint32_t i = 0; i < n->n && n->code != GRAD_RESULT; i++)
+    some |= sums_vectors(a, n->arg[i]);
+  return some;
+}
+
+// How many vectors are divided by their lengths.
+static uint32_t norms_of(const GradAdjoint *a) {
+  Gid found[MAX_ITEMS];
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < a->w->n; i++) {
+    Gid x = a->w->item[i].x;
+    bool is_new = a->w->item[i].kind != GI_DECAY && sums_vectors(a, x);
+    x = bare(a, x);
+    for (uint32_t k = 0; k < n; k++) is_new &= found[k] != x;
+    if (is_new) found[n++] = x;
+  }
+  return n;
+}
+
+static Gid put_made(Grad *g, Gid x, int64_t attr, const char *name) {
+  GradNode n = {.code = GRAD_MADE,
+                .dtype = DT_F32,
+                .axes = grad_at(g, x)->axes,
+                .attr = attr,
+                .hint = name,
+                .n = 1};
+  return grad_put(g, n, &x);
+}
+
+// However it was rounded: by reads and writes alike.
+static Gid made(const GradAdjoint *a, Gid x) {
+  while (grad_at(a->g, x)->code == OP_CAST) x = grad_at(a->g, x)->arg[0];
+  return put_made(a->g, x, GRAD_NARROW, "vector");
+}
+
+// What is known of it stays known.
+static Gid made_decay(const GradAdjoint *a, Gid x) {
+  Gid v = put_made(a->g, x, 0, "decay");
+  return a->w->falling ? grad_2(a->g, OP_MIN, v, grad_num(a->g, 0)) : v;
+}
+
+void grad_make_front(GradAdjoint *a) {
+  Grad *g = a->g;
+  GradWalk *w = NEW(g->arena, GradWalk);
+  bool rows = false, erases = false, some = false;
+  *w = *a->w;
+  for (uint32_t i = 0; i < w->n; i++) {
+    erases |= a->eraser[i] != 0;
+    rows |= w->item[i].kind == GI_DECAY &&
+            (grad_at(g, w->item[i].x)->axes & w->row);
+  }
+  a->norms = norms_of(a) > COST_GRAD_NORMS && !grad_chunks_long(g, w);
+  for (uint32_t i = 0; i < w->n; i++) {
+    GradItem *item = &w->item[i];
+    if (!(grad_at(g, item->x)->axes & w->row)) continue;
+    bool is_load = grad_at(g, bare(a, item->x))->code == OP_LOAD;
+    bool norm = sums_vectors(a, item->x);
+    if (!((rows || a->norms) && norm) && !(rows && erases && !is_load))
+      continue;
+    item->x =
+        item->kind == GI_DECAY ? made_decay(a, item->x) : made(a, item->x);
+    some = true;
+  }
+  if (!some) return;
+  if (erases) grad_walk_close(g, w);
+  a->w = w;
+}
