@@ -347,8 +347,6 @@ void grad_give(Grad *g, Gid x, Gid c, uint64_t points);
 // ---- grad_flow.c
 // What flows to vectors that are loaded at several coordinates is made apart.
 void grad_flow(Grad *g);
-// An axis like this one, of rows.
-uint32_t grad_row_axis(Grad *g, uint32_t axis);
 // Of a matrix one axis counts rows, where what kernels read is known.
 void grad_use_rows(Grad *g, GradStore *s);
 

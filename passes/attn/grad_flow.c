@@ -183,7 +183,8 @@ static Gid sum_in(const Grad *g, Gid x, uint64_t vecs) {
   return found;
 }
 
-uint32_t grad_row_axis(Grad *g, uint32_t axis) {
+// An axis like this one, of rows.
+static uint32_t row_axis(Grad *g, uint32_t axis) {
   const Axis a = g->axes.at[axis].axis;
   const char *name = arena_printf(&g->cx->scratch, "%s_row", a.name);
   for (uint32_t i = 0; i < g->axes.n; i++)
@@ -204,7 +205,7 @@ void grad_use_rows(Grad *g, GradStore *s) {
   else if (!is_gpu(g)) return;
   uint32_t axis = 0;
   while (!(axes >> axis & 1)) axis++;
-  Gid to = grad_index(g, grad_row_axis(g, axis));
+  Gid to = grad_index(g, row_axis(g, axis));
   s->v = grad_moved(g, s->v, axis, to);
   for (uint32_t i = 0; i < s->n; i++)
     s->index[i] = grad_moved(g, s->index[i], axis, to);

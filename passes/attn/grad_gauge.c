@@ -245,17 +245,6 @@ static Gid sum(Grad *g, Gid x, Gid y, uint64_t over) {
   return grad_put(g, all, &v);
 }
 
-// The sum of y over the rows of a whole state, each of which a task makes.
-static Gid of_rows(Grad *g, Gid y, uint64_t rows) {
-  uint32_t row = 0;
-  while (!(rows >> row & 1)) row++;
-  uint32_t at = grad_row_axis(g, row);
-  y = grad_moved(g, y, row, grad_index(g, at));
-  y = grad_made(g, y, grad_at(g, y)->axes, "product");
-  y = grad_moved(g, y, at, grad_index(g, row));
-  return grad_sum_all(g, y, rows);
-}
-
 static void give(Grad *g, const GradWalk *w, Gid m, Gid state, Gid c,
                  double by) {
   if (!c || !state || !g->active[m]) return;
@@ -263,7 +252,9 @@ static void give(Grad *g, const GradWalk *w, Gid m, Gid state, Gid c,
   Gid f = grad_num(g, -by * w->gauge.by * M_LN2);
   uint64_t over = axes & ~grad_at(g, m)->axes, whole = w->row & over;
   Gid y = sum(g, state, c, over & ~whole);
-  if (whole) y = of_rows(g, y, whole);
+  // Of a whole state each row is a task's.
+  if (whole && (over & w->col)) y = grad_made(g, y, axes & ~w->col, "product");
+  if (whole) y = grad_sum_all(g, y, whole);
   grad_give(g, m, grad_2(g, OP_MUL, f, y), grad_at(g, y)->axes);
 }
 

@@ -21,6 +21,15 @@ bool lane_has_key(const Func *f, const Type *t) {
   return false;
 }
 
+bool lane_is_matrix(const Func *f, const Type *t) {
+  bool own = false;
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role == AX_KEY) return false;
+  for (uint32_t i = 0; i < t->n; i++)
+    own |= f->axes.at[t->axis[i]].role == AX_PAR;
+  return own;
+}
+
 bool lane_walks(const Region *r) {
   for (const Op *op = r->first; op; op = op->next)
     if (op->code == OP_RECUR || op->code == OP_AFFINE) return true;

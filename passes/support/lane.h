@@ -35,6 +35,9 @@ bool lane_from_memory(const Func *f, Value v);
 bool lane_packed(const Func *f, const Op *load, uint32_t axis);
 // The 16-bit type of what goes into a state: that of a vector from memory.
 DType lane_narrow(const Func *f, const Affine *a);
+// Of an operand without the lane: a matrix that tasks have of their own, by
+// which all rows of a task are multiplied; there are no keys.
+bool lane_is_matrix(const Func *f, const Type *t);
 // Does t vary with a key axis?
 bool lane_has_key(const Func *f, const Type *t);
 // Elements of the vector axes of t.

@@ -84,14 +84,16 @@ static Gates gates(Steps *s, Builder *b, uint32_t i, Side *side) {
 // The sum of the same numbers.
 Value tile_halves_total(Steps *s, Builder *b, uint32_t i) {
   Gates g = gates(s, b, i, &s->rows);
-  Value v = ir_2(b, OP_ADD, ir_cast(b, DT_F32, g.hi), ir_cast(b, DT_F32, g.lo));
+  Value hi = ir_cast(b, DT_F32, g.hi), lo = ir_cast(b, DT_F32, g.lo);
+  Value v = ir_2(b, OP_ADD, hi, lo);
   return ir_reduce(b, RK_SUM, v, &s->rows.axis, 1);
 }
 
 // The sum of the gates of the steps where `in` holds, along s->sums.
 static Value sum(Steps *s, Builder *b, uint32_t i, Value in) {
   Gates g = gates(s, b, i, &s->sums);
-  Value h = ir_3(b, OP_SELECT, in, num(b, 1), num(b, 0));
+  Value one = num(b, 1), zero = num(b, 0);
+  Value h = ir_3(b, OP_SELECT, in, one, zero);
   h = ir_cast(b, s->narrow, h);
   Value d = tile_step_dot(s, b, h, g.lo, 0, s->sums.axis);
   return tile_step_dot(s, b, h, g.hi, d, s->sums.axis);
@@ -100,7 +102,8 @@ static Value sum(Steps *s, Builder *b, uint32_t i, Value in) {
 static Value scaled(Steps *s, Builder *b, uint32_t i, Value v, Value d) {
   if (!s->affine[i].falling)
     d = ir_2(b, OP_MIN, d, num(b, COST_CHUNK_HALVES_SPAN));
-  return ir_2(b, OP_MUL, ir_cast(b, DT_F32, v), ir_1(b, OP_EXP2, d));
+  v = ir_cast(b, DT_F32, v);
+  return ir_2(b, OP_MUL, v, ir_1(b, OP_EXP2, d));
 }
 
 static Value since(Steps *s, Builder *b, uint32_t i, const Side *side,
@@ -125,7 +128,8 @@ Value tile_halves_until(Steps *s, Builder *b, uint32_t i, Side *side,
 // Steps and borders are counted twice, 2 t + 1 being the middle of step t.
 static Value middle(Builder *b, const Side *side) {
   Value t = ir_cast(b, DT_F32, side->step);
-  return ir_2(b, OP_ADD, ir_2(b, OP_ADD, t, t), num(b, 1));
+  t = ir_2(b, OP_ADD, t, t);
+  return ir_2(b, OP_ADD, t, num(b, 1));
 }
 
 // Of elements of a side: their half of so many steps; is that the second half
@@ -147,7 +151,8 @@ static Place place_of(Builder *b, const Side *side, double half) {
 
 static Value is_within(Builder *b, const Side *side, Value lo, Value hi) {
   Value at = middle(b, side);
-  return ir_2(b, OP_AND, ir_2(b, OP_LT, lo, at), ir_2(b, OP_LT, at, hi));
+  lo = ir_2(b, OP_LT, lo, at);
+  return ir_2(b, OP_AND, lo, ir_2(b, OP_LT, at, hi));
 }
 
 // Is an element of y in the first half of a block, of x in its second?
@@ -178,7 +183,8 @@ static Value itself(Steps *s, Builder *b, uint32_t i, const Sight *at, Value q,
                     Value w) {
   uint32_t row = s->affine[i].row;
   Value y = tile_matrix_vector(s, b, at->x, w, row).v;
-  Value p = ir_2(b, OP_MUL, ir_cast(b, DT_F32, q), ir_cast(b, DT_F32, y));
+  q = ir_cast(b, DT_F32, q), y = ir_cast(b, DT_F32, y);
+  Value p = ir_2(b, OP_MUL, q, y);
   p = ir_reduce(b, RK_SUM, p, &row, 1);
   return or_0(b, ir_2(b, OP_EQ, at->y->step, at->x->step), p);
 }

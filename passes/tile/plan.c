@@ -196,20 +196,10 @@ static int64_t all_columns(const Tiles *s, const Op *op, int64_t n) {
   return columns_host(s->f, op, &c) ? 0 : columns_all(s->f, &c);
 }
 
-// Without keys, a matrix that all rows of a task are multiplied by.
-static bool is_block(const Tiles *s, const Type *t) {
-  uint32_t keys = 0, own = 0;
-  for (uint32_t i = 0; i < s->f->axes.n; i++)
-    keys += s->f->axes.at[i].role == AX_KEY;
-  for (uint32_t i = 0; i < t->n; i++)
-    own += s->f->axes.at[t->axis[i]].role == AX_PAR;
-  return !keys && own;
-}
-
 static int64_t *bytes_of(Tiles *s, const Type *t) {
   if (lane_has_key(s->f, t)) return &s->key_bytes;
   bool all = s->lane >= 0 && !type_has_axis(t, (uint32_t)s->lane);
-  bool matrix = all && (!s->staged || is_block(s, t));
+  bool matrix = all && (!s->staged || lane_is_matrix(s->f, t));
   return matrix ? &s->matrix_bytes : &s->row_bytes;
 }
 
