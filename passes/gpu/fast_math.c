@@ -11,11 +11,11 @@
 // row or a column has in common, where the quotient is rounded to 16 bits, or
 // to 8, with a step that rounds it as a division does. A sigmoid or an
 // exponential that is rounded to 16 bits, and used for nothing else, is a power
-// of two with log2 e joined with the factors before it; products, quotients and
-// sums of what is not negative may come between. Its error is below |x| 2^-24
-// of the value, |x| < 89; that of a division with `approx` below 2^-approx of
-// the quotient: a fraction of the rounding (2^-9 bf16, 2^-12 f16). Where
-// products leave the special units time, these do every fourth one (three
+// of two with log2 e joined with the factors before it; products, quotients,
+// choices and sums of what is not negative may come between. Its error is below
+// |x| 2^-24 of the value, |x| < 89; that of a division with `approx` below
+// 2^-approx of the quotient: a fraction of the rounding (2^-9 bf16, 2^-12 f16).
+// Where products leave the special units time, these do every fourth one (three
 // warpgroups: 613 TFLOP/s for 580; two lose by it). A comparison of a power
 // with a constant is one of its exponent. Level frag. Needs: lower_gpu. Run dce
 // afterwards. Tests: test/passes/fast_math/.
@@ -177,20 +177,36 @@ static void mark_within(Approx *x, const Op *div) {
     ir_set_attr(x->f, u, attr_i(AT_INBOUNDS, 1));
 }
 
+// 1 / v of a tile that is a row's or a column's numbers, a constant, or a
+// choice of such; or 0.
+static Value inverse(Approx *x, Value v) {
+  const Op *op = ir_def(x->f, v);
+  double k;
+  if (op && op->code == OP_BCAST) {
+    Value one = number(x, *type_of(x, op->args[0]), 1);
+    return spread_slice(x, ir_2(&x->b, OP_DIV, one, op->args[0]), v);
+  }
+  if (is_const(x, v, &k)) return number(x, *type_of(x, v), 1 / k);
+  if (!op || op->code != OP_SELECT) return 0;
+  Value yes = inverse(x, op->args[1]);
+  Value no = yes ? inverse(x, op->args[2]) : 0;
+  return no ? ir_3(&x->b, OP_SELECT, op->args[0], yes, no) : 0;
+}
+
 // Of a row or of a column, where the quotient is rounded. Half of the way
 // between two 8-bit floats lie quotients of numbers of few bits: what the
 // product left of the dividend is divided, too, which rounds as a quotient
 // does. By infinity is 0.
 static Value by_slice(Approx *x, const Op *op) {
   const Op *c = ir_def(x->f, op->args[1]);
-  bool eight = is_eight(x, op);
-  if ((!eight && !is_narrow(x, op->res[0])) || !c || c->code != OP_BCAST)
-    return 0;
-  Type t = *type_of(x, c->args[0]);
-  Value a = op->args[0], v = c->args[0];
-  Value r = ir_2(&x->b, OP_DIV, number(x, t, 1), v);
-  Value rs = spread_slice(x, r, c->res[0]), q = ir_2(&x->b, OP_MUL, a, rs);
+  bool eight = is_eight(x, op) && c && c->code == OP_BCAST;
+  if (!eight && !is_narrow(x, op->res[0])) return 0;
+  Value a = op->args[0], rs = inverse(x, op->args[1]);
+  if (!rs) return 0;
+  Value q = ir_2(&x->b, OP_MUL, a, rs);
   if (!eight) return q;
+  Value v = c->args[0], r = ir_def(x->f, rs)->args[0];
+  Type t = *type_of(x, v);
   if (is_share_of_largest(x, a, v)) mark_within(x, op);
   Value zero = number(x, t, 0), none = ir_2(&x->b, OP_EQ, r, zero);
   v = ir_3(&x->b, OP_SELECT, none, zero, ir_1(&x->b, OP_NEG, v));
@@ -291,7 +307,8 @@ static void note(Approx *x, Value v, uint32_t bits) {
 
 // The result's relative error is at most the largest of its operands', about.
 static bool keeps_error(Approx *x, const Op *op) {
-  if (op->code == OP_MUL || op->code == OP_DIV) return true;
+  if (op->code == OP_MUL || op->code == OP_DIV || op->code == OP_SELECT)
+    return true;
   return op->code == OP_ADD && range_of(&x->ranges, op->args[0]).lo >= 0 &&
          range_of(&x->ranges, op->args[1]).lo >= 0;
 }
