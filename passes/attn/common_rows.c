@@ -13,10 +13,11 @@
 //             %t = load(%t.common, %b, %q)
 //             .. select(le(%t, %s), dot(..), ..) .. }
 //
-// The limits of `topk` are such: each is a pass over keys with products, which
-// all heads that attend to the same keys would do again, or, where choices are
-// stored for each key, the tasks of all keys. Left is what has no products.
-// Level attn, behind split_outputs; GPUs. Tests:
+// The limits of `topk` are such, made of counts: each is a pass over keys with
+// products, which all heads that attend to the same keys would do again, or,
+// where choices are stored for each key, the tasks of all keys. Left is what
+// has no products, and what weights are divided by: in rows without keys only
+// their pass knows it. Level attn, behind split_outputs; GPUs. Tests:
 // test/passes/common_rows/.
 #include "ir/deps.h"
 #include "passes/pass.h"
@@ -28,7 +29,8 @@ enum { MAX_CUTS = 8 };
 typedef enum Made {
   PLAIN,
   PRODUCT,  // products that vary with keys
-  HEAVY,    // sums over keys of these
+  HEAVY,    // counts over keys of these
+  WEIGHED,  // sums and maxima over keys of these: online softmax has its own
 } Made;
 
 typedef struct Common {
@@ -81,7 +83,9 @@ static Made made_by(const Common *c, const Op *op) {
     lost |= axes_of(c->f, op->args[i]) & ~axes_of(c->f, op->res[0]) & keys;
   if (op->code == OP_DOT && axes_of(c->f, op->res[0]) & keys && most == PLAIN)
     most = PRODUCT;
-  return lost && most == PRODUCT ? HEAVY : most;
+  if (!lost || most < PRODUCT) return most;
+  if (dtype_is_float(ir_type(c->f, op->res[0])->dtype)) return WEIGHED;
+  return most == PRODUCT ? HEAVY : most;
 }
 
 // Axes of tasks of all that is stored; 0: outputs differ in them, or ops are no
