@@ -700,8 +700,17 @@ static uint32_t key_of(const Emit *e, Gid c) {
   return n == 1 ? key : UINT32_MAX;
 }
 
+// Has the kernel keys within those of `key`?
+static bool has_inner(const Emit *e, uint32_t key) {
+  for (uint32_t i = 0; i < e->g->axes.n; i++)
+    if ((e->used & grad_bit(i)) && is_key(e, i) && e->at[i] > e->at[key])
+      return true;
+  return false;
+}
+
 // A kernel that sums the points of a place in a table walks the keys which are
-// there: tiles without any are left out.
+// there: tiles without any are left out. Those that have others within are
+// walked whole.
 static void put_place(Emit *e) {
   Grad *g = e->g;
   const GradStore *s = &e->k->store[0];
@@ -712,7 +721,7 @@ static void put_place(Emit *e) {
   const GradNode *zero = grad_at(g, x.arg[2]);
   uint32_t key = key_of(e, x.arg[0]);
   if (zero->code != OP_CONST || zero->value != 0 || key == UINT32_MAX ||
-      !(sum.over & grad_bit(key)))
+      !(sum.over & grad_bit(key)) || has_inner(e, key))
     return;
   bool again = sums_along(e, x.arg[1], key);
   memset(e->memo, 0, g->nodes.n * sizeof *e->memo);
