@@ -79,7 +79,8 @@ void grad_make_front(GradAdjoint *a) {
     rows |= w->item[i].kind == GI_DECAY &&
             (grad_at(g, w->item[i].x)->axes & w->row);
   }
-  a->norms = norms_of(a) > COST_GRAD_NORMS && !grad_chunks_long(g, w);
+  a->norms = norms_of(a) > COST_GRAD_NORMS && !grad_chunks_long(g, w) &&
+             w->n - 1 <= COST_GRAD_ROWS_ITEMS;
   for (uint32_t i = 0; i < w->n; i++) {
     GradItem *item = &w->item[i];
     if (!(grad_at(g, item->x)->axes & w->row)) continue;
