@@ -12,8 +12,8 @@
 // A step waits for memory longer than for its arithmetic, and nothing else runs
 // on a multiprocessor that has few tasks. Loads of what the program only reads,
 // at indices that follow the step; what is asked for behind the last step reads
-// as 0 and is not used. Kernels without products of matrices. NVIDIA: a walk of a
-// large state on AMD would lose the second wave to the registers. Level frag.
+// as 0 and is not used. Kernels without products of matrices. NVIDIA: a walk of
+// a large state on AMD would lose the second wave to the registers. Level frag.
 // Needs: lower_gpu. Tests: test/passes/walk_ahead/.
 #include "passes/gpu/prefetch.h"
 #include "passes/support/cost.h"
