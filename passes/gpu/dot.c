@@ -143,14 +143,17 @@ static bool is_skewed(const Place *p, const Op *op) {
   return s.some;
 }
 
-// Rows times rows, each with its own: elements of a group's own tiles.
+// Rows times rows, each with its own, or times one vector: elements of a
+// group's own tiles.
 static bool is_of_rows(const Place *p, const Op *op) {
   const IrAttr *over = ir_attr(op, AT_OVER);
-  for (uint32_t i = 0; i < 2 && over->n == 1; i++)
-    if (other_axis(ir_type(p->f, op->args[i]), (uint32_t)over->list[0]) !=
-        p->lane)
-      return false;
-  return over->n == 1;
+  uint32_t vectors = 0;
+  for (uint32_t i = 0; i < 2 && over->n == 1; i++) {
+    const Type *t = ir_type(p->f, op->args[i]);
+    if (t->n == 1) vectors++;
+    else if (other_axis(t, (uint32_t)over->list[0]) != p->lane) return false;
+  }
+  return over->n == 1 && vectors < 2;
 }
 
 typedef struct Added {
