@@ -92,6 +92,7 @@ typedef struct GradWalk {
   Gid limit;          // steps at this coordinate and behind do nothing, or 0
   bool exact;         // its results are kept in f32
   bool falling;       // its decay is known to be <= 0
+  double least;       // and this or more; or -INFINITY
   Gid beside;         // of states and their normalizer, which one kernel of
                       // chunks has: the other's node; or 0
   bool flows;         // a maximum, which decays or writes have gradients of

@@ -12,6 +12,8 @@
 #include "passes/attn/grad_walk.h"
 #include "passes/support/cost.h"
 
+#include <math.h>
+
 // What a number of a step multiplies, or what was rounded: a load, or more.
 static Gid bare(const GradAdjoint *a, Gid x) {
   const Grad *g = a->g;
@@ -65,8 +67,10 @@ static Gid made(const GradAdjoint *a, Gid x) {
 
 // What is known of it stays known.
 static Gid made_decay(const GradAdjoint *a, Gid x) {
-  Gid v = put_made(a->g, x, 0, "decay");
-  return a->w->falling ? grad_2(a->g, OP_MIN, v, grad_num(a->g, 0)) : v;
+  Grad *g = a->g;
+  Gid v = put_made(g, x, 0, "decay");
+  if (isfinite(a->w->least)) v = grad_2(g, OP_MAX, v, grad_num(g, a->w->least));
+  return a->w->falling ? grad_2(g, OP_MIN, v, grad_num(g, 0)) : v;
 }
 
 void grad_make_front(GradAdjoint *a) {

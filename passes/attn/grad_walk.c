@@ -15,6 +15,7 @@
 // kept.
 #include "ir/affine.h"
 #include "passes/attn/grad_walk.h"
+#include "passes/support/range.h"
 
 #include <math.h>
 
@@ -171,6 +172,12 @@ static void put_form(FromAffine *f, const Op *op) {
   while (!(grad_bits_of(g, f->a.axis) & grad_bit(w->axis))) w->axis++;
   w->reverse = f->a.reverse;
   w->falling = f->a.falling;
+  w->least = -INFINITY;
+  if (f->a.decay) {
+    Ranges known;
+    range_init(&known, g->f, g->arena);
+    w->least = range_of(&known, f->a.decay).lo;
+  }
   w->state = axes_of_type(g, ir_type(g->f, op->res[0]));
   if (op->code == OP_AFFINE) w->row = grad_bits_of(g, f->a.row);
   w->col = w->state & grad_role(g, AX_VEC) & ~w->row;
