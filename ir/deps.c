@@ -90,6 +90,13 @@ uint64_t ir_axes_of(const Func *f, Value v) {
   return set;
 }
 
+uint64_t ir_axes_with(const Func *f, AxisRole role) {
+  uint64_t set = 0;
+  for (uint32_t i = 0; i < f->axes.n && i < 64; i++)
+    if (f->axes.at[i].role == role) set |= (uint64_t)1 << i;
+  return set;
+}
+
 void ir_note_domain(const Func *f, DomainAxes *d, uint32_t axis, Value pred) {
   if (axis >= 64 || f->axes.at[axis].role != AX_KEY) return;
   d->of[axis] |= ir_axes_of(f, pred) & ~((uint64_t)1 << axis);

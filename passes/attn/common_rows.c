@@ -49,21 +49,6 @@ static uint64_t bit(uint32_t axis) {
   return (uint64_t)1 << axis;
 }
 
-static uint64_t axes_of(const Func *f, Value v) {
-  const Type *t = ir_type(f, v);
-  uint64_t axes = 0;
-  for (uint32_t i = 0; t->kind == TK_ELEM && i < t->n; i++)
-    axes |= bit(t->axis[i]);
-  return axes;
-}
-
-static uint64_t axes_with(const Func *f, AxisRole role) {
-  uint64_t axes = 0;
-  for (uint32_t i = 0; i < f->axes.n; i++)
-    if (f->axes.at[i].role == role) axes |= bit(i);
-  return axes;
-}
-
 static bool is_domain(const Op *op) {
   return op->code == OP_DOMAIN;
 }
@@ -75,13 +60,15 @@ static uint32_t axis_of(const Op *domain) {
 // ---------------------------------------------------------------- analysis
 static Made made_by(const Common *c, const Op *op) {
   Made most = PLAIN;
-  uint64_t keys = axes_with(c->f, AX_KEY);
+  uint64_t keys = ir_axes_with(c->f, AX_KEY);
   for (uint32_t i = 0; i < op->nargs; i++)
     if (c->made[op->args[i]] > most) most = c->made[op->args[i]];
   bool lost = false;
   for (uint32_t i = 0; i < op->nargs && op->nres; i++)
-    lost |= axes_of(c->f, op->args[i]) & ~axes_of(c->f, op->res[0]) & keys;
-  if (op->code == OP_DOT && axes_of(c->f, op->res[0]) & keys && most == PLAIN)
+    lost |=
+        ir_axes_of(c->f, op->args[i]) & ~ir_axes_of(c->f, op->res[0]) & keys;
+  if (op->code == OP_DOT && ir_axes_of(c->f, op->res[0]) & keys &&
+      most == PLAIN)
     most = PRODUCT;
   if (!lost || most < PRODUCT) return most;
   if (dtype_is_float(ir_type(c->f, op->res[0])->dtype)) return WEIGHED;
@@ -96,8 +83,8 @@ static uint64_t find_tasks(const Func *f) {
     if (op->nregions || op->code == OP_CALL || op->nres > 1) return 0;
     if (op->code != OP_STORE) continue;
     uint64_t axes = 0;
-    for (uint32_t i = 2; i < op->nargs; i++) axes |= axes_of(f, op->args[i]);
-    axes &= axes_with(f, AX_PAR);
+    for (uint32_t i = 2; i < op->nargs; i++) axes |= ir_axes_of(f, op->args[i]);
+    axes &= ir_axes_with(f, AX_PAR);
     if (tasks && tasks != axes) return 0;
     tasks = axes;
   }
@@ -105,7 +92,7 @@ static uint64_t find_tasks(const Func *f) {
 }
 
 static bool is_cut(const Common *c, Value v) {
-  uint64_t axes = axes_of(c->f, v);
+  uint64_t axes = ir_axes_of(c->f, v);
   return c->made[v] == HEAVY && ir_type(c->f, v)->kind == TK_ELEM &&
          !(axes & ~c->tasks) && c->tasks & ~axes && (!c->n || axes == c->axes);
 }
@@ -119,7 +106,7 @@ static bool find_cuts(Common *c) {
     if (v && !needed[v]) continue;
     if (v && is_cut(c, v)) {
       if (c->n == MAX_CUTS) return false;
-      c->axes = axes_of(c->f, v);
+      c->axes = ir_axes_of(c->f, v);
       c->cut[c->n++] = v;
       continue;
     }
@@ -132,7 +119,7 @@ static void want(Common *c, Value v) {
   const Op *op = ir_def(c->f, v);
   if (c->wanted[v]) return;
   c->wanted[v] = true;
-  c->has |= axes_of(c->f, v);
+  c->has |= ir_axes_of(c->f, v);
   for (uint32_t i = 0; op && i < op->nargs; i++) want(c, op->args[i]);
 }
 
@@ -146,7 +133,7 @@ static bool close_phase(Common *c) {
     for (const Op *op = c->f->body->first; op; op = op->next)
       if (is_domain(op) && c->has & bit(axis_of(op))) want(c, op->args[0]);
   }
-  return !(c->has & axes_with(c->f, AX_PAR) & ~c->axes);
+  return !(c->has & ir_axes_with(c->f, AX_PAR) & ~c->axes);
 }
 
 // ---------------------------------------------------------------- the phase

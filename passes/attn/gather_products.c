@@ -50,20 +50,6 @@ static uint64_t bit(uint32_t axis) {
   return (uint64_t)1 << axis;
 }
 
-static uint64_t axes_of(const Func *f, Value v) {
-  const Type *t = ir_type(f, v);
-  uint64_t axes = 0;
-  for (uint32_t i = 0; i < t->n; i++) axes |= bit(t->axis[i]);
-  return axes;
-}
-
-static uint64_t axes_with(const Func *f, AxisRole role) {
-  uint64_t axes = 0;
-  for (uint32_t i = 0; i < f->axes.n; i++)
-    if (f->axes.at[i].role == role) axes |= bit(i);
-  return axes;
-}
-
 // ---------------------------------------------------------------- sizes
 // Extents that are open are usual ones (cost.def): those of the axes `rows` are
 // rows and keys.
@@ -90,7 +76,7 @@ static double size_of(const Gather *g, Dim e) {
 // Has the table fewer rows than half of the points along those axes?
 static bool is_small(Gather *g, const Product *p, uint64_t axes) {
   double n = 1;
-  usual_sizes(g, axes | axes_with(g->f, AX_KEY));
+  usual_sizes(g, axes | ir_axes_with(g->f, AX_KEY));
   for (uint32_t i = 0; i < g->f->axes.n; i++)
     if (axes & bit(i)) n *= size_of(g, g->f->axes.at[i].extent);
   const Type *t = ir_type(g->f, p->load->args[0]);
@@ -119,10 +105,10 @@ static bool is_made_of_inputs(const Gather *g, Value v) {
 // The load's one index with axes that x lacks; its others become axes.
 static bool find_index(const Gather *g, Product *p) {
   const Func *f = g->f;
-  p->axes = axes_of(f, p->x) & ~bit(p->over);
+  p->axes = ir_axes_of(f, p->x) & ~bit(p->over);
   p->pos = 0;
   for (uint32_t i = 1; i < p->load->nargs; i++) {
-    uint64_t axes = axes_of(f, p->load->args[i]) & ~bit(p->over);
+    uint64_t axes = ir_axes_of(f, p->load->args[i]) & ~bit(p->over);
     if (axes & p->axes && axes & ~p->axes) {
       if (p->pos) return false;
       p->pos = i;
@@ -130,24 +116,24 @@ static bool find_index(const Gather *g, Product *p) {
   }
   for (uint32_t i = 1; p->pos && i < p->load->nargs; i++) {
     if (i == p->pos) continue;
-    uint64_t axes = axes_of(f, p->load->args[i]) & ~bit(p->over);
-    if (axes & axes_with(f, AX_KEY) & ~p->axes ||
+    uint64_t axes = ir_axes_of(f, p->load->args[i]) & ~bit(p->over);
+    if (axes & ir_axes_with(f, AX_KEY) & ~p->axes ||
         !is_made_of_inputs(g, p->load->args[i]))
       return false;
     p->axes |= axes;
   }
-  return p->pos && !(axes_of(f, p->load->args[p->pos]) & bit(p->over));
+  return p->pos && !(ir_axes_of(f, p->load->args[p->pos]) & bit(p->over));
 }
 
 // Have these keys vectors of their own, which rows along one of the axes `rows`
 // have in common, in a product beside `but`?
 static bool has_vectors(const Func *f, const Op *but, uint64_t keys,
                         uint64_t rows) {
-  uint64_t vec = axes_with(f, AX_VEC);
+  uint64_t vec = ir_axes_with(f, AX_VEC);
   for (const Op *op = f->body->first; op; op = op->next) {
     if (op == but || op->code != OP_DOT || op->nargs != 2) continue;
     for (uint32_t i = 0; i < 2; i++) {
-      uint64_t x = axes_of(f, op->args[i]), y = axes_of(f, op->args[!i]);
+      uint64_t x = ir_axes_of(f, op->args[i]), y = ir_axes_of(f, op->args[!i]);
       if (x & y & vec && (y & keys) == keys && x & ~y & rows) return true;
     }
   }
@@ -167,8 +153,8 @@ static bool suits(Gather *g, const Op *dot, uint32_t table, Product *p) {
                  .load = load,
                  .over = (uint32_t)over->list[0]};
   if (!find_index(g, p)) return false;
-  uint64_t keys = axes_with(f, AX_KEY), vec = axes_with(f, AX_VEC);
-  uint64_t pair = axes_of(f, load->args[p->pos]);
+  uint64_t keys = ir_axes_with(f, AX_KEY), vec = ir_axes_with(f, AX_VEC);
+  uint64_t pair = ir_axes_of(f, load->args[p->pos]);
   uint64_t both = pair & p->axes, lacks = pair & ~p->axes;
   uint32_t rank = 1;
   for (uint64_t a = p->axes; a; a &= a - 1) rank++;
