@@ -18,6 +18,7 @@
 #include "ir/deps.h"
 #include "passes/pass.h"
 #include "passes/support/cost.h"
+#include "passes/support/lane.h"
 
 typedef struct Channels {
   Func *f;
@@ -38,20 +39,6 @@ static bool is_index(const Func *f, Value v, uint32_t axis) {
   const Op *op = ir_def(f, v);
   return op && op->code == OP_INDEX &&
          ir_attr_i(op, AT_AXIS, -1) == (int64_t)axis;
-}
-
-// The one recurrence of f, all of whose ops are plain; or NULL.
-static const Op *recurrence(const Func *f) {
-  const Op *found = NULL;
-  if (f->kind != FK_PROGRAM || f->axes.n > 63) return NULL;
-  for (const Op *op = f->body->first; op; op = op->next) {
-    if (op->code == OP_RECUR && !found) found = op;
-    else if (op->nregions || op->code == OP_CALL) return NULL;
-  }
-  for (const Op *op = found ? found->regions[0]->first : NULL; op;
-       op = op->next)
-    if (op->nregions || op->code == OP_CALL) return NULL;
-  return found;
 }
 
 // Is the axis the last of a tensor that steps read, as neighbours lie?
@@ -179,7 +166,8 @@ static void split(Ctx *cx, Channels *c) {
 bool pass_split_channels(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Channels c = {.f = m->funcs.at[i], .recur = recurrence(m->funcs.at[i])};
+    Channels c = {.f = m->funcs.at[i],
+                  .recur = lane_recurrence(m->funcs.at[i])};
     if (c.recur && find_channels(&c)) split(cx, &c);
   }
   return true;

@@ -62,18 +62,10 @@ static bool is_front(const Split *s, States x) {
 }
 
 // ---------------------------------------------------------------- what to cut
-// The one recurrence of f, all of whose ops are plain; or NULL.
+// The one recurrence of f, if it has states to part; or NULL.
 static const Op *recurrence(const Func *f) {
-  const Op *found = NULL;
-  if (f->kind != FK_PROGRAM || f->axes.n > 63) return NULL;
-  for (const Op *op = f->body->first; op; op = op->next) {
-    if (op->code == OP_RECUR && !found) found = op;
-    else if (op->nregions || op->code == OP_CALL) return NULL;
-  }
-  if (!found || found->nargs < 2 || found->nargs > MAX_STATES) return NULL;
-  for (const Op *op = found->regions[0]->first; op; op = op->next)
-    if (op->nregions || op->code == OP_CALL) return NULL;
-  return found;
+  const Op *r = lane_recurrence(f);
+  return r && r->nargs >= 2 && r->nargs <= MAX_STATES ? r : NULL;
 }
 
 static void find_deps(Split *s, Arena *a) {

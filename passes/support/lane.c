@@ -36,6 +36,19 @@ bool lane_walks(const Region *r) {
   return false;
 }
 
+const Op *lane_recurrence(const Func *f) {
+  const Op *found = NULL;
+  if (f->kind != FK_PROGRAM || f->axes.n > 63) return NULL;
+  for (const Op *op = f->body->first; op; op = op->next) {
+    if (op->code == OP_RECUR && !found) found = op;
+    else if (op->nregions || op->code == OP_CALL) return NULL;
+  }
+  for (const Op *op = found ? found->regions[0]->first : NULL; op;
+       op = op->next)
+    if (op->nregions || op->code == OP_CALL) return NULL;
+  return found;
+}
+
 int64_t lane_extent(const Func *f, uint32_t axis) {
   int64_t lo, hi;
   dim_bounds(&f->mod->dims, f->axes.at[axis].extent, &lo, &hi);

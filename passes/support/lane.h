@@ -44,6 +44,9 @@ bool lane_has_key(const Func *f, const Type *t);
 int64_t lane_elements(const Func *f, const Type *t);
 // Has the region a recurrence?
 bool lane_walks(const Region *r);
+// The one recurrence of program f, all of whose ops are plain, as those of its
+// steps are; or NULL. Axes have bits of a set: there are 63 at most.
+const Op *lane_recurrence(const Func *f);
 // The largest extent that an axis may have.
 int64_t lane_extent(const Func *f, uint32_t axis);
 // At level attn: one list of values without keys and products, whose outputs
