@@ -63,14 +63,13 @@ static Made made_by(const Common *c, const Op *op) {
   uint64_t keys = ir_axes_with(c->f, AX_KEY);
   for (uint32_t i = 0; i < op->nargs; i++)
     if (c->made[op->args[i]] > most) most = c->made[op->args[i]];
+  uint64_t left = op->nres ? ir_axes_of(c->f, op->res[0]) & keys : 0;
   bool lost = false;
   for (uint32_t i = 0; i < op->nargs && op->nres; i++)
-    lost |=
-        ir_axes_of(c->f, op->args[i]) & ~ir_axes_of(c->f, op->res[0]) & keys;
-  if (op->code == OP_DOT && ir_axes_of(c->f, op->res[0]) & keys &&
-      most == PLAIN)
-    most = PRODUCT;
-  if (!lost || most < PRODUCT) return most;
+    lost |= (ir_axes_of(c->f, op->args[i]) & keys & ~left) != 0;
+  if (op->code == OP_DOT && left && most == PLAIN) most = PRODUCT;
+  // A sum over some keys for each of others, as an indexer's over its heads.
+  if (!lost || left || most < PRODUCT) return most;
   if (dtype_is_float(ir_type(c->f, op->res[0])->dtype)) return WEIGHED;
   return most == PRODUCT ? HEAVY : most;
 }
