@@ -14,21 +14,33 @@
 // product of matrices: a tile of them would be empty but for a few, and what
 // has keys and vectors too wide. And one over batches of such products, as of a
 // bias of pairs that batches share: a tile of them would be as many products.
-// Tests: test/passes/tile/outer.tir, test/wave/grouped-gradients.test.
+//
+//   sum(i: w[b, q, i] * relu(dot(x[b, q, i], y[b, k])))     heads of an indexer
+//
+// Where a product of matrices has keys of two passes, one of them goes a key at
+// a time, if what is left multiplies matrices: the outer one where it can.
+// Tests: test/passes/tile/outer.tir, test/passes/tile/outer-products.tir,
+// test/wave/grouped-gradients.test.
+#include "ir/deps.h"
 #include "passes/support/lane.h"
 #include "passes/tile/tile.h"
 
 typedef struct Outer {
   const Func *f;
-  uint64_t holds;  // axes of passes that hold a pass
-  uint64_t batch;  // axes that both operands of a product of matrices have
-  uint64_t tiled;  // axes of sums of products of matrices, and of running sums
+  uint64_t holds;   // axes of passes that hold a pass
+  uint64_t batch;   // axes that both operands of a product of matrices have
+  uint64_t tiled;   // axes of sums of products of matrices, and of running sums
+  uint64_t walked;  // axes of products of matrices of more than two
 } Outer;
 
-static bool has_own(const Type *x, const Type *y) {
-  for (uint32_t i = 0; i < x->n; i++)
-    if (!type_has_axis(y, x->axis[i])) return true;
-  return false;
+static uint64_t axes_of(const Outer *o, Value v) {
+  return ir_axes_of(o->f, v);
+}
+
+// Do both operands have axes of their own, leaving out some?
+static bool is_matrix(const Outer *o, const Op *dot, uint64_t without) {
+  uint64_t x = axes_of(o, dot->args[0]), y = axes_of(o, dot->args[1]);
+  return x & ~y & ~without && y & ~x & ~without;
 }
 
 static void find_pass(void *data, Op *op) {
@@ -44,15 +56,33 @@ static void note(void *data, Op *op) {
   if (inside) o->holds |= (uint64_t)1 << ir_attr_i(op, AT_AXIS, 0);
   if (op->code == OP_SCAN) o->tiled |= (uint64_t)1 << ir_attr_i(op, AT_AXIS, 0);
   if (op->code != OP_DOT) return;
-  const Type *x = ir_type(o->f, op->args[0]), *y = ir_type(o->f, op->args[1]);
   const IrAttr *over = ir_attr(op, AT_OVER);
-  if (!has_own(x, y) || !has_own(y, x)) return;
+  if (!is_matrix(o, op, 0)) return;
   for (uint32_t i = 0; i < over->n; i++)
     o->tiled |= (uint64_t)1 << over->list[i];
-  for (uint32_t i = 0; i < x->n; i++)
-    if (o->f->axes.at[x->axis[i]].role == AX_KEY &&
-        type_has_axis(y, x->axis[i]))
-      o->batch |= (uint64_t)1 << x->axis[i];
+  o->batch |= axes_of(o, op->args[0]) & axes_of(o, op->args[1]) &
+              ir_axes_with(o->f, AX_KEY);
+}
+
+// Of the passes around a product, the outermost first: the one to go through a
+// key at a time. True: found.
+static bool walk_one(Outer *o, const Op *dot, const Op *pass, uint64_t keys) {
+  if (!pass) return false;
+  if (walk_one(o, dot, pass->parent->parent, keys)) return true;
+  uint64_t axis =
+      pass->code == OP_KREDUCE ? (uint64_t)1 << ir_attr_i(pass, AT_AXIS, 0) : 0;
+  if (!(keys & axis & ~o->tiled) || !is_matrix(o, dot, axis)) return false;
+  o->walked |= axis;
+  o->tiled |= keys & ~axis;
+  return true;
+}
+
+static void note_wide(void *data, Op *op) {
+  Outer *o = data;
+  if (op->code != OP_DOT || !is_matrix(o, op, 0)) return;
+  uint64_t keys = axes_of(o, op->res[0]) & ir_axes_with(o->f, AX_KEY);
+  if (!(keys & (keys - 1)) || keys & o->walked) return;
+  walk_one(o, op, op->parent->parent, keys);
 }
 
 // Keys that GPUs have no tile for: few, and none of a product of matrices.
@@ -68,8 +98,9 @@ static uint64_t few_keys(const Func *f, const Target *tg) {
 uint64_t tile_outer(Func *f, const Target *tg) {
   Outer o = {.f = f};
   ir_walk(f->body, note, &o);
-  uint64_t batch = tg->kind == TARGET_GPU ? o.batch : 0;
-  uint64_t outer = (o.holds | few_keys(f, tg) | batch) & ~o.tiled;
+  if (tg->kind == TARGET_GPU) ir_walk(f->body, note_wide, &o);
+  else o.batch = 0;
+  uint64_t outer = (o.holds | o.walked | few_keys(f, tg) | o.batch) & ~o.tiled;
   for (uint32_t a = 0; a < f->axes.n; a++)
     if (outer >> a & 1) f->axes.at[a].role = AX_STEP;
   return outer;
