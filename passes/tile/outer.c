@@ -19,7 +19,11 @@
 //
 // Where a product of matrices has keys of two passes, one of them goes a key at
 // a time, if what is left multiplies matrices: the outer one where it can.
-// Tests: test/passes/tile/outer.tir, test/passes/tile/outer-products.tir,
+//
+//   count(i: q // 2^i != k // 2^i)                          levels of a pair
+//
+// So does a pass, in one whose keys have a tile, over what has rows and keys.
+// Tests: test/passes/tile/outer.tir, test/passes/tile/indexed.test,
 // test/wave/grouped-gradients.test.
 #include "ir/deps.h"
 #include "passes/support/lane.h"
@@ -30,7 +34,8 @@ typedef struct Outer {
   uint64_t holds;   // axes of passes that hold a pass
   uint64_t batch;   // axes that both operands of a product of matrices have
   uint64_t tiled;   // axes of sums of products of matrices, and of running sums
-  uint64_t walked;  // axes of products of matrices of more than two
+  uint64_t own;     // axes that one operand of such products has
+  uint64_t walked;  // axes that would be a third one beside rows and keys
 } Outer;
 
 static uint64_t axes_of(const Outer *o, Value v) {
@@ -60,8 +65,9 @@ static void note(void *data, Op *op) {
   if (!is_matrix(o, op, 0)) return;
   for (uint32_t i = 0; i < over->n; i++)
     o->tiled |= (uint64_t)1 << over->list[i];
-  o->batch |= axes_of(o, op->args[0]) & axes_of(o, op->args[1]) &
-              ir_axes_with(o->f, AX_KEY);
+  uint64_t x = axes_of(o, op->args[0]), y = axes_of(o, op->args[1]);
+  o->batch |= x & y & ir_axes_with(o->f, AX_KEY);
+  o->own |= x ^ y;
 }
 
 // Of the passes around a product, the outermost first: the one to go through a
@@ -77,8 +83,19 @@ static bool walk_one(Outer *o, const Op *dot, const Op *pass, uint64_t keys) {
   return true;
 }
 
+// A pass of no products, over what has rows and the keys of a tile, too.
+static void note_pass(const Op *pass, Outer *o) {
+  uint64_t axis = (uint64_t)1 << ir_attr_i(pass, AT_AXIS, 0), has = 0;
+  const Op *made = pass->regions[1]->last;
+  for (uint32_t i = 0; i < made->nargs; i++) has |= axes_of(o, made->args[i]);
+  if (has & o->tiled & ~axis & ir_axes_with(o->f, AX_KEY) &&
+      has & ir_axes_with(o->f, AX_PAR))
+    o->walked |= axis & ~o->own;
+}
+
 static void note_wide(void *data, Op *op) {
   Outer *o = data;
+  if (op->code == OP_KREDUCE) note_pass(op, o);
   if (op->code != OP_DOT || !is_matrix(o, op, 0)) return;
   uint64_t keys = axes_of(o, op->res[0]) & ir_axes_with(o->f, AX_KEY);
   if (!(keys & (keys - 1)) || keys & o->walked) return;
