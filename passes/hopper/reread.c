@@ -13,13 +13,16 @@
 // tiles and of coordinates, element by element, is made once more; of any
 // functions where a loop is between. Numbers tell coordinates apart, so that
 // none are merged. Operands of 16 bits that many products need wait in shared
-// memory too. Where more lives at once than a thread has registers. Level frag;
-// sm_90a, programs without steps whose tasks have no loop. Needs: lower_gpu;
-// runs before async_mma. Tests: test/passes/reread.
+// memory too, but where that leaves no room for another CTA. Where more lives
+// at once than a thread has registers. Level frag; sm_90a, programs without
+// steps whose tasks have no loop. Needs: lower_gpu; runs before async_mma.
+// Tests: test/passes/reread.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/support/cost.h"
+#include "ir/target.h"
 #include "passes/gpu/gpu.h"
+#include "passes/hopper/rings.h"
 #include "passes/support/loops.h"
 #include "passes/pass.h"
 
@@ -252,17 +255,21 @@ static void put_once(Func *f, const Op *put, Value got) {
   }
 }
 
-// Such an operand is put in shared memory, and read there.
-static void stow_operands(Func *f, Region *r, const bool *again) {
+// Such an operand is put in shared memory, and read there, as long as there is
+// room.
+static void stow_operands(Func *f, Region *r, const bool *again,
+                          int64_t *room) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
-      stow_operands(f, op->regions[i], again);
+      stow_operands(f, op->regions[i], again, room);
     if (!is_operand(f, op) || again[op->res[0]] ||
         !is_kept_long(f, op, op->res[0]))
       continue;
     const Type t = *ir_type(f, op->res[0]);
     const Type s = lower_smem_type(t.dtype, t.ext[0], t.ext[1]);
+    if (smem_bytes(&s) > *room) continue;
+    *room -= smem_bytes(&s);
     Builder b = {.fn = f, .region = r, .before = next, .span = op->span};
     Op *put = ir_op(&b, OP_SPUT, op->res, 1, NULL, 0, &s, 1, 0);
     Op *got = ir_op(&b, OP_SLOAD, put->res, 1, NULL, 0, &t, 1, 0);
@@ -418,6 +425,13 @@ static bool is_crowded(Func *f, Arena *a) {
          ir_pressure(f, a).regs > most_regs(launch);
 }
 
+// Where two CTAs share a multiprocessor, what leaves them there.
+static int64_t room_of(Func *f, const Target *t) {
+  Rings rings;
+  bool two = hop_rings_plan(&rings, f, t) && rings.occupancy > 1;
+  return two ? rings.left : (int64_t)t->gpu.smem;
+}
+
 static Reread known(Func *f, Arena *a) {
   Reread r = {.f = f, .arena = a, .n = f->values.n, .number = 1};
   r.again = NEWN(a, bool, r.n);
@@ -427,7 +441,6 @@ static Reread known(Func *f, Arena *a) {
 }
 
 bool pass_reread(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (!is_crowded(f, &cx->scratch)) continue;
@@ -435,7 +448,8 @@ bool pass_reread(Ctx *cx, Module *m, const PassOpt *opt) {
     Reread r = known(f, &cx->scratch);
     behind_loops(&r, f->body);
     r = known(f, &cx->scratch);
-    stow_operands(f, f->body, r.again);
+    int64_t room = room_of(f, opt->target);
+    stow_operands(f, f->body, r.again, &room);
     r = known(f, &cx->scratch);
     sums_early(&r, f->body);
     region(&r, f->body);

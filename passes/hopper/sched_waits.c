@@ -12,6 +12,9 @@
 // * Of neighbours that which is needed first goes first.
 // * A wait leaves in flight what was committed later.
 // * What a turn of a loop has left is read before the next one's first product.
+// * Where it makes room for another CTA on the multiprocessor, a product is
+//   waited for in front of the next operand that is put in shared memory: that
+//   takes the memory of the one before.
 //
 // async_mma makes the products asynchronous one by one; this looks at them
 // together. Level frag; sm_90a, programs with steps. Needs: async_mma.
@@ -25,9 +28,10 @@ static const Op *first_user(const Op *def, Value v) {
   return op;
 }
 
-// The wait for an addend of one product goes.
-static bool chain(Func *f, Op *wait) {
-  if (wait->nargs != 1) return false;
+// The wait for an addend of one product goes; tight: but for one that stands in
+// front of an operand.
+static bool chain(Func *f, Op *wait, bool tight) {
+  if (wait->nargs != 1 || (tight && wait->next->code == OP_SPUT)) return false;
   Value v = wait->res[0];
   const Op *user = first_user(wait, v);
   if (!user || ir_count_uses(f, v) != 1 || user->code != OP_WGMMA ||
@@ -157,12 +161,78 @@ static void tighten(Func *f, Region *r) {
   }
 }
 
-static void region(Func *f, Region *r) {
+// ---------------------------------------------------------------- room
+typedef struct Move {
+  Op *wait, *next;  // where it stood
+} Move;
+
+typedef struct Moves {
+  Vec(Move) all;
+  Arena *arena;
+} Moves;
+
+// Has the product an operand that was put for it, and does `put` come behind
+// it?
+static bool has_put(const Func *f, const Op *product, Op *put) {
+  bool some = false;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Op *tile = ir_def(f, product->args[i]);
+    some |=
+        tile && tile->code == OP_SPUT && !ir_first_use(put, product->args[i]);
+  }
+  return some && comes_before(product, put);
+}
+
+// Waits behind `put` for products in front of it.
+static void wait_before(Func *f, Moves *m, Op *put) {
+  for (Op *op = put->next, *next; op; op = next) {
+    next = op->next;
+    const Op *made = op->code == OP_WG_WAIT && op->nargs == 1
+                         ? ir_def(f, op->args[0])
+                         : NULL;
+    if (!made || made->code != OP_WGMMA || made->parent != put->parent ||
+        !has_put(f, made, put))
+      continue;
+    vec_push(m->arena, &m->all, ((Move){op, next}));
+    ir_move_before(op, put);
+  }
+}
+
+static void wait_early(Func *f, Moves *m, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      wait_early(f, m, op->regions[i]);
+    if (op->code == OP_SPUT) wait_before(f, m, op);
+  }
+}
+
+static bool has_room(Func *f, const Target *t) {
+  Rings rings;
+  return hop_rings_plan(&rings, f, t) && rings.occupancy > 1;
+}
+
+// Does that make room for another CTA? Else all stay where they are.
+static bool makes_room(Func *f, const Target *t, Arena *a) {
+  Moves m = {.arena = a};
+  if (has_room(f, t)) return false;
+  wait_early(f, &m, f->body);
+  if (m.all.n && has_room(f, t)) return true;
+  while (m.all.n) {
+    const Move *at = &m.all.at[--m.all.n];
+    ir_move_before(at->wait, at->next);
+  }
+  return false;
+}
+
+// ---------------------------------------------------------------- all
+static void region(Func *f, Region *r, bool tight) {
   bool changed = true;
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i]);
-    if (op->code == OP_WG_WAIT) chain(f, op);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      region(f, op->regions[i], tight);
+    if (op->code == OP_WG_WAIT) chain(f, op, tight);
   }
   read_sums(f, r);
   while (changed) {
@@ -176,10 +246,10 @@ static void region(Func *f, Region *r) {
 }
 
 bool pass_sched_waits(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)cx;
-  (void)opt;
-  for (uint32_t i = 0; i < m->funcs.n; i++)
-    if (ir_has_steps(m->funcs.at[i]))
-      region(m->funcs.at[i], m->funcs.at[i]->body);
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Func *f = m->funcs.at[i];
+    if (ir_has_steps(f))
+      region(f, f->body, makes_room(f, opt->target, &cx->scratch));
+  }
   return true;
 }

@@ -10,8 +10,8 @@
 // the recurrence does: what rows are of one are columns of the other, and the
 // chunk that one comes to first the other comes to last. So both inverses are
 // copied into a function of a's axes, b's with its two axes as a's are, at the
-// same steps, and compared there. Only inputs may be read: b's phase goes in
-// front of what it stood behind.
+// same steps, and compared there. b's phase goes in front of what it stood
+// behind, so it may read what is there in front of a's.
 #include "passes/support/outline.h"
 #include "passes/tile/hoist.h"
 
@@ -137,18 +137,56 @@ static bool is_same(const Func *f, Value x, Value y) {
 }
 
 // ---------------------------------------------------------------- all
-static bool reads_inputs(const Hoist *a, Value v) {
-  const Op *op = ir_def(a->f, v);
-  if (op && op->code == OP_LOAD && !outline_is_input(a->f, op->args[0]))
-    return false;
+// The number of a tensor; all functions of a program have what they share in
+// one order.
+static int number_of(const Func *f, Value v) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == v) return (int)i;
+  return -1;
+}
+
+typedef struct Writes {
+  Value tensor;
+  bool some;
+} Writes;
+
+static void note_write(void *data, Op *op) {
+  Writes *w = data;
+  w->some |= op->code == OP_STORE && op->args[0] == w->tensor;
+}
+
+static bool writes(const Func *f, uint32_t n) {
+  if (n >= f->params.n) return false;
+  Writes w = {.tensor = f->params.at[n].v};
+  ir_walk(f->body, note_write, &w);
+  return w.some;
+}
+
+// Is a tensor of f there in front of a's phase? That stands in front of the
+// phases of a's function.
+static bool is_there(const Hoist *a, const Func *f, Value tensor) {
+  int n = number_of(f, tensor);
+  bool behind = false;
+  if (outline_is_input(f, tensor)) return true;
+  for (uint32_t i = 0; n >= 0 && i < a->m->funcs.n; i++) {
+    const Func *g = a->m->funcs.at[i];
+    behind |= g == a->f || ir_is_phase(g, a->f->name);
+    if (behind && writes(g, (uint32_t)n)) return false;
+  }
+  return n >= 0;
+}
+
+static bool reads_there(const Hoist *a, const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (op && op->code == OP_LOAD && !is_there(a, f, op->args[0])) return false;
   for (uint32_t i = 0; op && i < op->nargs; i++)
-    if (!reads_inputs(a, op->args[i])) return false;
+    if (!reads_there(a, f, op->args[i])) return false;
   return true;
 }
 
-static bool all_of_inputs(const Hoist *a) {
-  for (uint32_t i = 0; i < a->ncuts; i++)
-    if (!reads_inputs(a, a->cut[i].v)) return false;
+static bool all_there(const Hoist *a, const Hoist *b) {
+  for (uint32_t i = 0; i < b->ncuts; i++)
+    if (!reads_there(a, b->f, b->cut[i].v)) return false;
   return true;
 }
 
@@ -166,8 +204,8 @@ static bool same_inverse(Hoist *a, Hoist *b, const Op *x, const Op *y) {
 
 bool tile_hoist_join(Hoist *a, Hoist *b) {
   const Op *x = inverse_of(a), *y = inverse_of(b);
-  if (!x || !y || a->chunk != b->chunk || !all_of_inputs(a) ||
-      !all_of_inputs(b) || !same_inverse(a, b, x, y))
+  if (!x || !y || a->chunk != b->chunk || !all_there(a, b) ||
+      !same_inverse(a, b, x, y))
     return false;
   b->joined = true;
   return join_axes(a, b, x, y, a->f);
