@@ -194,6 +194,10 @@ static void each_chunk(Gpu *n, const Box *b, Tile s, const Type *t,
 
 void gpu_cp_async(Gpu *n, const Op *op) {
   Cg *g = n->g;
+  if (gpu_is_told(n, op)) {
+    gpu_copy_told(n, op);
+    return;
+  }
   Tile s = gpu_tile(n, op->args[0]);
   const Type *t = gpu_arg_type(n, op, 0);
   Box b = box_of(n, op, op->args[1], 2);

@@ -326,7 +326,9 @@ V gpu_owner(Gpu *n, const FragMap *m);
 // The right operand of a product, where that begins.
 Tile gpu_operand_b(Gpu *n, const Op *op);
 extern GpuEmit gpu_gload, gpu_gstore, gpu_sget, gpu_sset, gpu_sload, gpu_sstore,
-    gpu_sflip, gpu_sclean, gpu_slot, gpu_gsync, gpu_cp_async;
+    gpu_sflip, gpu_sclean, gpu_slot, gpu_gsync, gpu_cp_async, gpu_copy_told;
+// Is op a copy of rows that are told one by one? (told.c)
+bool gpu_is_told(const Gpu *n, const Op *op);
 extern GpuEmit nv_tma_load, nv_tma_store, nv_tma_commit, nv_tma_wait,
     nv_mbar_wait, nv_mbar_arrive, nv_mbar_expect, nv_bar_sync, nv_bar_arrive,
     nv_fence_async;

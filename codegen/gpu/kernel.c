@@ -212,10 +212,7 @@ static void need_of(void *data, Op *op) {
   if (bytes > w->scratch) w->scratch = bytes;
   if (bytes && !in_role(op)) w->outside = 1;
   if (op->code == OP_PIN) w->pins = most(w->pins, team_threads(w->f, op));
-  bool warp = threads == 1 || threads == 32;
-  if ((op->code == OP_WGMMA && threads != 128) ||
-      (op->code == OP_CLAIM && !warp))
-    w->wide = op;
+  if (op->code == OP_WGMMA && threads != 128) w->wide = op;
   if (op->code != OP_ROLES) return;
   for (uint32_t i = 0; i < op->nregions; i++) {
     int64_t group = ir_attr(op, AT_GROUPS)->list[i];
@@ -324,7 +321,9 @@ static bool launch_of(Gpu *n) {
 static void collect_maps(void *data, Op *op) {
   Gpu *n = data;
   n->multiplies |= op->code == OP_MMA || op->code == OP_WGMMA;
-  if (op->code == OP_TMA_LOAD || op->code == OP_TMA_STORE) nv_map_of(data, op);
+  if (op->code == OP_TMA_LOAD || op->code == OP_TMA_STORE ||
+      gpu_is_told(data, op))
+    nv_map_of(data, op);
 }
 
 static void clear(Gpu *n) {
@@ -359,9 +358,7 @@ void gpu_kernel(Gpu *n, const char *symbol) {
   ir_walk(n->f->body, need_of, &need);
   ir_walk(n->f->body, collect_maps, n);
   if (need.wide) {
-    gpu_unsupported(n, need.wide,
-                    "wgmma needs a group of 128 threads, "
-                    "claim one of 1 or 32");
+    gpu_unsupported(n, need.wide, "wgmma needs a group of 128 threads");
     return;
   }
   collect_numbers(n);

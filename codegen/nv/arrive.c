@@ -196,7 +196,16 @@ static V are_there(Gpu *n, V words) {
   return e_icmp(n->g, LLVMIntEQ, bits, gpu_i32(n, 0));
 }
 
+// A group that gives back what others read copies nothing to it.
+static bool arrives_copied(Gpu *n, const Op *op) {
+  if (!ir_attr_i(op, AT_COPIES, 0)) return false;
+  V at = nv_mbar_at(n, op, 0);
+  gpu_call(n, "llvm.nvvm.cp.async.mbarrier.arrive.noinc.shared", &at, 1);
+  return true;
+}
+
 void nv_mbar_arrive(Gpu *n, const Op *op) {
+  if (arrives_copied(n, op)) return;
   Given g = {.n = n, .bar = op->args[0], .writes.n = n};
   bool one = n->grp.threads == 1;
   V all = gpu_i32(n, -1), who = NULL;

@@ -11,11 +11,12 @@ static V narrow(Gpu *n, V x) {
   return LLVMBuildIntCast2(n->g->b, x, gpu_i32t(n), 1, "");
 }
 
-// The map of a box: one per distinct record of the kernel.
+// The map of a box: one per distinct record of the kernel. Of rows that are
+// told one by one it says what tensors they may be of.
 uint32_t nv_map_of(Gpu *n, const Op *op) {
-  bool load = op->code == OP_TMA_LOAD;
-  Value tensor = op->args[load ? 3 : 0];
-  const Type *tile = gpu_arg_type(n, op, load ? 0 : 1);
+  bool told = gpu_is_told(n, op), load = op->code == OP_TMA_LOAD;
+  Value tensor = op->args[load ? 3 : told];
+  const Type *tile = gpu_arg_type(n, op, load || told ? 0 : 1);
   CgMapRecord m = {0};
   const Type *t = ir_type(n->f, tensor);
   const IrAttr *axes = ir_attr(op, AT_TILE);

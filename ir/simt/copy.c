@@ -45,11 +45,14 @@ static double box_value(const Box *b, uint32_t r, uint32_t c) {
   return p ? dtype_load(b->t->dtype, p) : 0;
 }
 
+// Those that are slices: 0.
 static void indices(Wave *w, const Op *op, uint32_t lo, uint32_t n,
                     int64_t *at) {
   n += ir_pieces(op) - 1;
   for (uint32_t i = 0; i < n; i++)
-    at[i] = (int64_t)simt_scalar(w, op->args[lo + i]);
+    at[i] = simt_type(w, op->args[lo + i])->kind == TK_FRAG
+                ? 0
+                : (int64_t)simt_scalar(w, op->args[lo + i]);
 }
 
 // Copies are of chunks of 16 bytes: those of an H100 end a kernel that asks for
@@ -117,32 +120,67 @@ static bool is_under_way(const Wave *w, uint32_t base, uint32_t bytes) {
   return false;
 }
 
+static void begin_chunk(Wave *w, const Op *op, const Box *b, uint32_t from,
+                        uint32_t row, uint32_t col) {
+  const Type *t = simt_type(w, op->args[0]);
+  const uint32_t *places = simt_places(w->cta->x, op->args[0], false);
+  for (uint32_t k = 0; k < CHUNK / (uint32_t)dtype_size(t->dtype); k++) {
+    Flight f = {.byte = w->val[op->args[0]].base +
+                        places[row * t->ext[1] + col + k],
+                .dtype = t->dtype,
+                .group = w->copy_group,
+                .v = box_value(b, from, col + k)};
+    simt_begin(w, op, f.byte, false);
+    vec_push(w->cta->x->arena, &w->copies, f);
+  }
+}
+
+// The operand that tells each row, or 0.
+static Value told_rows(Wave *w, const Op *op) {
+  Value v = op->args[2 + ir_attr(op, AT_TILE)->list[0]];
+  return simt_type(w, v)->kind == TK_FRAG ? v : 0;
+}
+
+// Eight threads have a row, and of each 128 bytes of it 16 each.
+static void copy_told(Wave *w, const Op *op, const int64_t *at, Value told) {
+  enum { EACH = 8 };
+  const Type *t = simt_type(w, op->args[0]);
+  const WaveMap *m = simt_map(w, told, simt_type(w, told));
+  uint32_t lanes = w->cta->x->lanes, n = simt_type(w, op->args[1])->n;
+  uint32_t elems = CHUNK / (uint32_t)dtype_size(t->dtype);
+  for (uint32_t i = 0; i < m->regs * lanes; i++) {
+    uint32_t thread = wave_thread(w, i % lanes), row[2];
+    int64_t here[MOST_INDICES];
+    for (uint32_t k = 0; k < n; k++) {
+      bool slice = simt_type(w, op->args[2 + k])->kind == TK_FRAG;
+      here[k] = slice ? (int64_t)simt_val(w, op->args[2 + k])->at[i] : at[k];
+    }
+    Box b = box_of(wave_in(w), op, op->args[1], t->ext[0], here);
+    simt_at(m, i / lanes, thread, row);
+    for (uint32_t c = thread % EACH * elems; c < t->ext[1]; c += EACH * elems)
+      begin_chunk(w, op, &b, 0, row[0], c);
+  }
+}
+
 // The group's threads share the tile's chunks of 16 bytes.
 static bool cp_async(Wave *w, const Op *op) {
   const Type *t = simt_type(w, op->args[0]);
+  Value told = told_rows(w, op);
   int64_t at[MOST_INDICES];
   indices(w, op, 2, simt_type(w, op->args[1])->n, at);
   Box b = box_of(wave_in(w), op, op->args[1], t->ext[0], at);
   uint32_t lanes = w->cta->x->lanes,
            elems = CHUNK / (uint32_t)dtype_size(t->dtype);
-  const uint32_t *places = simt_places(w->cta->x, op->args[0], false);
   check_begin(w, op, t->dtype, at);
   uint32_t per_row = t->ext[1] / elems, base = w->val[op->args[0]].base;
   if (is_under_way(w, base, smem_slot_bytes(t)))
     simt_fail(w, op, "another copy to the tile has not arrived");
   for (uint32_t i = 0; i < per_row * t->ext[0]; i++) {
     uint32_t thread = i % w->grp->threads;
-    if (thread / lanes != w->id - w->grp->first) continue;
-    for (uint32_t k = 0; k < elems; k++) {
-      uint32_t r = i / per_row, c = i % per_row * elems + k;
-      Flight f = {.byte = base + places[r * t->ext[1] + c],
-                  .dtype = t->dtype,
-                  .group = w->copy_group,
-                  .v = box_value(&b, r, c)};
-      simt_begin(w, op, f.byte, false);
-      vec_push(w->cta->x->arena, &w->copies, f);
-    }
+    if (told || thread / lanes != w->id - w->grp->first) continue;
+    begin_chunk(w, op, &b, i / per_row, i / per_row, i % per_row * elems);
   }
+  if (told) copy_told(w, op, at, told);
   return true;
 }
 
@@ -187,9 +225,38 @@ static bool tma_load(Wave *w, const Op *op) {
   return true;
 }
 
+void simt_arrive_copied(Wave *w, const Op *op, uint32_t bar) {
+  Fetch f = {.op = op,
+             .bar = bar,
+             .wave = w->id,
+             .when = w->clock.at[w->id],
+             .lanes = w->lanes};
+  f.copies.at = w->copies.at, f.copies.n = w->copies.n;
+  w->copies.at = NULL, w->copies.n = w->copies.cap = 0;
+  simt_release(w, &f.clock);
+  vec_push(w->cta->x->arena, &w->cta->fetches, f);
+}
+
+static void copied(Cta *c, const Fetch *f) {
+  Mbar *bar = &c->mbar[f->bar];
+  for (uint32_t i = 0; i < f->copies.n; i++) {
+    const Flight *x = &f->copies.at[i];
+    simt_arrive(c, x->byte, x->dtype, x->v, f->wave, f->when);
+  }
+  simt_join(&bar->next, &f->clock);
+  bar->arrived += f->lanes;
+  simt_count(&c->wave[f->wave], f->op, bar);
+  simt_complete(bar);
+}
+
 void simt_engine(Cta *c, uint32_t i) {
   const Interp *in = c->x->in;
   Fetch f = c->fetches.at[i];
+  if (f.op->code == OP_MBAR_ARRIVE) {
+    c->fetches.at[i] = c->fetches.at[--c->fetches.n];
+    copied(c, &f);
+    return;
+  }
   const Type *t = ir_type(in->f, f.op->args[0]);
   Box b = box_of(in, f.op, f.tensor, t->ext[0], f.at);
   Mbar *bar = &c->mbar[f.bar];

@@ -210,15 +210,23 @@ bool simt_ready(const Wave *w) {
   return w->state == WV_RUN;
 }
 
+void simt_count(const Wave *w, const Op *op, const Mbar *b) {
+  if (b->arrived > b->count)
+    simt_fail(w, op, "more arrivals than the barrier counts");
+}
+
 static bool arrive(Wave *w, const Op *op) {
   Mbar *b = mbar_of(w, op);
+  if (ir_attr_i(op, AT_COPIES, 0)) {
+    simt_arrive_copied(w, op, (uint32_t)(b - w->cta->mbar));
+    return true;
+  }
   if (op->code == OP_MBAR_EXPECT) {
     if (!wave_first(w)) return true;
     b->bytes += ir_attr_i(op, AT_BYTES, 0);
   }
   b->arrived += ir_attr_i(op, AT_EACH, 0) ? w->lanes : 1;
-  if (b->arrived > b->count)
-    simt_fail(w, op, "more arrivals than the barrier counts");
+  simt_count(w, op, b);
   simt_release(w, &b->next);
   simt_complete(b);
   return true;

@@ -108,7 +108,8 @@ static bool launch_fact(Wave *w, const Op *op) {
   case OP_CTA: v = w->cta->id; break;
   case OP_NTASKS: v = (double)x->tasks; break;
   case OP_NCTAS: v = x->ctas; break;
-  default: v = (double)(x->ctas + x->claimed++);  // claim
+  default:  // claim: one wave's
+    if (wave_first(w)) v = (double)(x->ctas + x->claimed++);
   }
   simt_set(w, op->res[0], v);
   return true;

@@ -75,11 +75,14 @@ typedef struct Flight {
 
 enum { MOST_INDICES = 16 };
 
-typedef struct Fetch {  // a box of the copy engine
+typedef struct Fetch {  // a box of the copy engine, or a wave's copies
   const Op *op;
   Value tensor;
   uint32_t base, bar;        // tile's first byte, barrier
   int64_t at[MOST_INDICES];  // indices, those of pieces too
+  Vec(Flight) copies;        // which an arrival of theirs waits for,
+  Clock clock;               // as the wave had it, by so many threads
+  uint32_t wave, when, lanes;
 } Fetch;
 
 // A shared tile that is read asynchronously until its group is waited for.
@@ -223,10 +226,13 @@ bool simt_barrier(Wave *w, Barrier *b, uint32_t threads, uint32_t mine,
                   bool waits);
 bool simt_ready(const Wave *w);  // waits for nothing any more
 void simt_complete(Mbar *b);     // the phase, if all are there
+void simt_count(const Wave *w, const Op *op, const Mbar *b);
 
 // copy.c: where the elements of a slot of tile v are, from its first byte on.
 const uint32_t *simt_places(WaveRun *x, Value v, bool engine);
-// The copy engine does one of its fetches.
+// The wave arrives at that barrier when all that it has copied is there.
+void simt_arrive_copied(Wave *w, const Op *op, uint32_t bar);
+// The copy engine does one of its fetches, or a wave's copies arrive.
 void simt_engine(Cta *c, uint32_t i);
 void simt_finish_stores(Wave *w, uint32_t keep);
 

@@ -48,6 +48,26 @@ static bool check_pieces(Verifier *v, const Op *op, const Type *t,
          verify_fail(v, op, "pieces are [axis, number], of 8 rows and more");
 }
 
+// Indices are numbers, or of a tile whose rows are told one by one slices of
+// these, of eight threads a row: there are such along the rows.
+static bool check_indices(Verifier *v, const Op *op, uint32_t at,
+                          const Type *tile, const IrAttr *axes) {
+  Type line = type_frag(DT_I32, tile->ext[0], HW_PANEL, LY_LIN);
+  line = frag_slice(&line, false, false);
+  uint32_t lines = 0, row = at + 1 + (uint32_t)axes->list[0];
+  for (uint32_t i = at + 1; i < op->nargs; i++) {
+    const Type *x = arg_type(v, op, i);
+    if (x->kind == TK_ELEM && !x->n) continue;
+    if (!type_eq(x, &line) || i == at + 1 + (uint32_t)axes->list[1])
+      return wrong_operand(v, op, i);
+    lines++;
+  }
+  bool told = arg_type(v, op, row)->kind == TK_FRAG;
+  bool ok =
+      !lines || (told && tile->layout == LY_SW128 && !ir_attr(op, AT_PIECES));
+  return ok || verify_fail(v, op, "rows are not told one by one");
+}
+
 bool verify_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
   const Type *t = arg_type(v, op, at);
   const IrAttr *axes = ir_attr(op, AT_TILE);
@@ -67,7 +87,7 @@ bool verify_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
     if (axes->list[i] < 0 || axes->list[i] >= t->n)
       return verify_fail(v, op, "the tensor has no axis %lld",
                          (long long)axes->list[i]);
-  return true;
+  return op->code == OP_TMA_STORE || check_indices(v, op, at, tile, axes);
 }
 
 // A box that TMA can copy.

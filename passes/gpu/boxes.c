@@ -8,7 +8,8 @@
 // Where an operand has columns of a tile that another operand copies, the same
 // rows of the same tensor, one tile serves both. Where groups have parts of the
 // columns of sums, one tile has those of all of them. Rows that a mask hides
-// from all rows of scores are zeros in the tile, if they are its last.
+// from all rows of scores are zeros in the tile, if they are its last, or if
+// each row is told by an index.
 #include "passes/support/columns.h"
 #include "passes/gpu/gpu.h"
 
@@ -74,6 +75,12 @@ Value lower_rows_shown(Place *p, Value mask, uint32_t rows) {
   return lower_cast(b, DT_I32, n);
 }
 
+// Of rows that are told one by one any may be none.
+static bool can_clean(Place *p, Value box, Value mask) {
+  return shows_first(p, mask) ||
+         (ir_type(p->f, mask)->n == 1 && lower_is_told(p, box));
+}
+
 static void plan_operand(Place *p, Value v, uint32_t key) {
   Value mask, x = lower_uncleaned(p, v, &mask);
   const Op *load = ir_def(p->f, x);
@@ -84,7 +91,8 @@ static void plan_operand(Place *p, Value v, uint32_t key) {
   if (!host && parts && c.step % HW_PANEL == 0) host = load;
   DType t = ir_type(p->f, x)->dtype;
   if (!host || dtype_size(t) != 2 || !type_has_axis(ir_type(p->f, x), key) ||
-      !lower_is_box(p, host->res[0], t) || (mask && !shows_first(p, mask)))
+      !lower_is_box(p, host->res[0], t) ||
+      (mask && !can_clean(p, host->res[0], mask)))
     return;
   p->taken[v] = host->res[0];
   if (mask) p->shown[host->res[0]] = mask;
@@ -95,7 +103,7 @@ static void plan_cleaned(Place *p, Value v, uint32_t key) {
   Value mask, x = lower_uncleaned(p, v, &mask);
   const Type *t = ir_type(p->f, x);
   if (!mask || dtype_size(t->dtype) != 2 || !type_has_axis(t, key) ||
-      !lower_is_box(p, x, t->dtype) || !shows_first(p, mask))
+      !lower_is_box(p, x, t->dtype) || !can_clean(p, x, mask))
     return;
   p->taken[v] = x;
   p->shown[x] = mask;

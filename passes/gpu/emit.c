@@ -22,8 +22,10 @@ Type lower_slice_type(const Place *p, DType dt, uint32_t axis, Role r) {
                : type_frag(dt, n, p->cols, acc);
   if (r / 2) {
     const LinPair *l = &p->lin[r / 2 - 1];
-    t = type_frag(dt, p->wide[l->row][ROLE_ROW], p->wide[l->col][ROLE_COL],
-                  l->layout);
+    if (l->told) n = p->wide[axis][ROLE_COL];
+    t = l->told ? type_frag(dt, n, HW_PANEL, l->layout)
+                : type_frag(dt, p->wide[l->row][ROLE_ROW],
+                            p->wide[l->col][ROLE_COL], l->layout);
   }
   return frag_slice(&t, col, false);
 }

@@ -34,7 +34,8 @@ enum { ROLE_ROW, ROLE_COL, MAX_LIN = 15, MAX_ROLES = 2 + 2 * MAX_LIN };
 typedef struct LinPair {
   uint32_t row, col;
   LayoutId layout;
-  bool box;  // of loads that are boxes, and of nothing else
+  bool box;   // of loads that are boxes, and of nothing else
+  bool told;  // of rows that are copied by lines of a panel (mem.c)
 } LinPair;
 
 // A region of the tile level whose ops are being emitted.
@@ -211,6 +212,8 @@ bool lower_staged(const Place *p);
 Parts lower_frag(Place *p, Value v, DType t, uint32_t parts);
 // A load that is a box of its tensor: can be copied to shared memory as it is.
 bool lower_is_box(Place *p, Value v, DType t);
+// Such a box, of whose rows each is where indices say.
+bool lower_is_told(Place *p, Value v);
 // A load of a task's rows that are no box, as heads and queries of one axis
 // are: of each a stretch of a vector, which threads load in wide pieces.
 bool lower_is_rows(Place *p, Value v, DType t);

@@ -235,6 +235,7 @@ typedef struct Box {
   int64_t rows;     // of a piece
   int piece_pos;
   Value piece[COST_PAGES_MOST];
+  bool told;  // each row is where indices say
 } Box;
 
 static bool is_iota(const Place *p, Value v) {
@@ -303,22 +304,40 @@ static bool begins_whole(const Place *p, const Op *op, const Box *box) {
          multiple_of_first(p, op->args[last]) * size % HW_SMEM_WORDS == 0;
 }
 
+// Keys' rows that indices tell one by one: a group of threads copies them,
+// lines of 128 bytes, where keys are read once.
+static bool can_tell(const Place *p, const Op *op, const Type *idx) {
+  const Type *t = ir_type(p->f, op->res[0]);
+  int64_t cols, size = (int64_t)dtype_size(t->dtype);
+  int at = type_axis_at(t, idx->axis[0]);
+  return p->target->gpu.hopper && p->once && t->n == 2 && at >= 0 &&
+         p->f->axes.at[idx->axis[0]].role == AX_KEY && size == 2 &&
+         dim_is_const(&p->m->dims, t->size[!at], &cols) && cols % HW_PANEL == 0;
+}
+
 static bool find_box(Place *p, const Op *op, Box *box) {
   const Type *t = ir_type(p->f, op->res[0]);
   if (ir_type(p->f, op->args[0])->quads) return false;
   uint32_t n = 0, pieces = find_pieces(p, op, box), slots = 0;
   Value o;
   box->piece_pos = (int)pieces - 1;
+  box->told = false;
   for (uint32_t i = 1; i < op->nargs; i++) {
     const Type *x = ir_type(p->f, op->args[i]);
     if (x->n == 0 || i == pieces) continue;
-    if (x->n != 1 || n == 2) return false;
+    if (x->n != 1) return false;
+    bool told = !pieces && can_tell(p, op, x) &&
+                !lower_unit_steps(p, op->args[i], x->axis[0], &o, false);
+    box->told |= told;
+    if (n == 1 && x->axis[0] == box->axis[0] && box->told) continue;
+    if (n == 2) return false;
     bool slot = pieces &&
                 x->axis[0] == ir_type(p->f, op->args[pieces])->axis[0] &&
                 is_slot(p, op->args[i], box);
     slots += slot;
     if (slot && n) return false;  // pieces are rows
-    if (!slot && !lower_unit_steps(p, op->args[i], x->axis[0], &o, false))
+    if (!slot && !told &&
+        !lower_unit_steps(p, op->args[i], x->axis[0], &o, false))
       return false;
     box->pos[n] = (int)i - 1;
     box->axis[n++] = x->axis[0];
@@ -412,6 +431,40 @@ static bool is_of_parts(const Place *p, const Op *load, Columns *c) {
   return p->part >= 0 && columns_of(p->f, load, c) && c->part == p->part;
 }
 
+bool lower_is_told(Place *p, Value v) {
+  const Op *op = ir_def(p->f, v);
+  Box box;
+  return op && op->code == OP_LOAD && find_box(p, op, &box) && box.told;
+}
+
+// The role of slices that tell rows along the axis.
+static Role told_role(Place *p, uint32_t axis) {
+  uint32_t i = 0;
+  while (i < p->nlin && !(p->lin[i].told && p->lin[i].row == axis)) i++;
+  assert(i < MAX_LIN);
+  if (i == p->nlin)
+    p->lin[p->nlin++] =
+        (LinPair){.row = axis, .col = ~0u, .layout = LY_LIN, .told = true};
+  return 2 * (i + 1) + ROLE_ROW;
+}
+
+// An index of rows that are told; what the mask hides is no row.
+static Value told_index(Place *p, Value v, Value mask) {
+  Role r = told_role(p, ir_type(p->f, v)->axis[0]);
+  Value at = index_value(p, v, r);
+  if (!mask || p->failed) return at;
+  Value see = lower_eval(p, mask, r);
+  if (p->failed) return 0;
+  int d = lower_depth(p, v), e = lower_depth(p, mask);
+  Builder *b = lower_at(p, d > e ? d : e);
+  if (!lower_is_frag(b, see)) {
+    Type t = *ir_type(b->fn, at);
+    t.dtype = DT_BOOL;
+    see = lower_as(b, see, t);
+  }
+  return lower_select(b, see, at, lower_like(b, at, -1));
+}
+
 static Value fill(Place *p, Value v, Parts *out) {
   Value sign;
   int depth = lower_depth(p, v);
@@ -423,13 +476,17 @@ static Value fill(Place *p, Value v, Parts *out) {
   (void)ok;
   Value args[MAX_AXES + COST_PAGES_MOST + 2];
   args[0] = p->memo[op->args[0]][0];
-  Builder *b = lower_at(p, depth);
+  Value mask = p->shown[v];
+  int hidden = mask && box.told ? lower_depth(p, mask) : 0;
+  Builder *b = lower_at(p, hidden > depth ? hidden : depth);
   uint32_t n = op->nargs;
   for (uint32_t i = 1; i < n; i++) {
     const Type *x = ir_type(p->f, op->args[i]);
     bool piece = box.pieces > 1 && (int)i - 1 == box.piece_pos;
     if (piece || x->n == 0) {
       args[i] = index_value(p, piece ? box.piece[0] : op->args[i], ROLE_ROW);
+    } else if (box.told && x->axis[0] == box.axis[0]) {
+      args[i] = told_index(p, op->args[i], (int)i - 1 == box.pos[0] ? mask : 0);
     } else if (box.pieces > 1 && (int)i - 1 == box.pos[0]) {
       args[i] = lower_int(b, 0);
     } else {
@@ -456,7 +513,7 @@ static Value fill(Place *p, Value v, Parts *out) {
     args[c.pos] = lower_int(b, c.at);
     cols = (uint32_t)columns_all(p->f, &c);
   }
-  Value mask = p->shown[v];
+  if (box.told) mask = 0;
   if (sign) at[nattrs++] = attr_i(AT_FLIP, 1);
   else if (mask) at[nattrs++] = attr_i(AT_CLEAN, 1);
   if (box.pieces > 1) at[nattrs++] = attr_list(AT_PIECES, pieces, 2);

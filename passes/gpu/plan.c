@@ -408,14 +408,15 @@ int lower_depth(Place *p, Value v) {
 
 // ---------------------------------------------------------------- layouts
 void lower_set_lin(Place *p, const View *v, LayoutId l) {
-  LinPair x = {(uint32_t)v->row, (uint32_t)v->col, l, false};
+  LinPair x = {(uint32_t)v->row, (uint32_t)v->col, l, false, false};
   bool acc = l == p->target->gpu.acc;
   if (!acc && !v->frag && p->nlin < MAX_LIN) p->lin[p->nlin++] = x;
-  if (acc && v->frag) p->lin[v->frag - 1] = (LinPair){~0u, ~0u, l, false};
+  if (acc && v->frag)
+    p->lin[v->frag - 1] = (LinPair){~0u, ~0u, l, false, false};
 }
 
 void lower_add_box(Place *p, const View *v, LayoutId l) {
-  LinPair x = {(uint32_t)v->row, (uint32_t)v->col, l, true};
+  LinPair x = {(uint32_t)v->row, (uint32_t)v->col, l, true, false};
   for (uint32_t i = 0; i < p->nlin; i++)
     if (memcmp(&p->lin[i], &x, sizeof x) == 0) return;
   if (p->nlin < MAX_LIN) p->lin[p->nlin++] = x;

@@ -29,7 +29,7 @@ static int64_t visit_of(const Op *fill) {
 static bool same_tiles(const Rings *w, const Op *a, const Op *b) {
   return a->args[0] == b->args[0] && fill_grouped(w, a) == fill_grouped(w, b) &&
          type_eq(ir_type(w->f, a->res[0]), ir_type(w->f, b->res[0])) &&
-         same_box(a, b);
+         same_box(a, b) && fill_told(w->f, a) == fill_told(w->f, b);
 }
 
 static bool has_fill_like(const Rings *w, const Region *r, const Op *fill) {
@@ -150,6 +150,7 @@ static void find_rings(Rings *w, const Region *r) {
                      .gathered = gathered,
                      .maker = w->maker[op->res[0]],
                      .own = fill_grouped(w, op),
+                     .told = fill_told(w->f, op),
                      .with = -1,
                      .visits = -1,
                      .stages = 1};
@@ -847,7 +848,9 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
                .looked = -1};
   if (!t->gpu.hopper || !launch || launch->code != OP_LAUNCH) return false;
   w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / HW_GROUP_THREADS;
-  if (w->groups < 1 || w->groups > HW_MOST_GROUPS) return false;
+  w->lists = hop_rings_has_told(f);
+  if (w->groups < 1 || w->groups > (w->lists ? 2 : HW_MOST_GROUPS))
+    return false;
   hop_rings_analyse(w);
   hop_rings_making(w);
   find_rings(w, f->body);
@@ -865,5 +868,6 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   hop_rings_panels(w);
   end_visits(w);
   hop_rings_find_halves(w);
-  return true;
+  if (w->lists) hop_rings_spare_told(w);
+  return !w->lists || !w->makers;
 }

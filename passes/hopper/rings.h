@@ -21,6 +21,7 @@ typedef struct Ring {
   bool own;         // slots for each group
   uint32_t fills;   // most fills in one body of a loop
   bool streams;     // filled in a loop that is not over tasks
+  bool told;        // rows come one by one: a group copies them
   bool strip;       // one row; or it rides
   bool rides;       // a block that adds to the product of the tile filled in
                     // front of it, much larger: both go back at once
@@ -73,10 +74,16 @@ typedef struct Rings {
   const Op *behind;  // then: `skip` of what groups leave unread at last
   int turns;         // and the ring of the groups' own tiles, -1: none
   bool mends;        // groups change a tile that they share
+  bool lists;        // rows are told one by one: a group is the producer
   int64_t left;      // bytes, where rings have the fewest stages
   bool changed, fails;
 } Rings;
 
+// Rows that are told one by one (rings_told.c): are there such? Does the
+// producer make v, an index of them? Marks what nobody else needs.
+bool hop_rings_has_told(const Func *f);
+bool hop_rings_tells(const Rings *w, Value v);
+void hop_rings_spare_told(Rings *w);
 // Finds what the producer does, and of what groups have each their own
 // (rings_wanted.c).
 void hop_rings_analyse(Rings *w);

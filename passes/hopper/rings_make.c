@@ -38,15 +38,19 @@ void hop_rings_make(Rings *w, Builder *b, Ring *r) {
   uint32_t slots = r->stages * (r->own ? w->groups : 1);
   uint32_t readers = r->own || r->raw ? 1 : w->groups;
   if (!r->site) readers += w->makers;
+  // The producer's threads read which task one of them has claimed.
+  readers += w->lists && w->claims >= 0 && r == &w->rings[w->claims];
   bool facts = w->facts >= 0 && r == &w->rings[w->facts];
   uint32_t words = facts ? slots * w->nfacts + w->nkept : slots;
   Type t = type_smem(DT_I32, 1, 1, (words + 3) / 4 * 4, LY_ROW);
   if (r->site) t = *ir_type(w->f, r->site->res[0]);
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
-  uint32_t writers = r->made       ? HW_GROUP_WARPS
-                     : r->gathered ? HW_GROUP_WARPS * w->groups
-                                   : 1;
+  uint32_t writers = r->made                ? HW_GROUP_WARPS
+                     : r->gathered          ? HW_GROUP_WARPS * w->groups
+                     : r->told              ? HW_GROUP_THREADS
+                     : w->lists && !r->site ? HW_GROUP_WARPS
+                                            : 1;
   r->full = r->with >= 0 ? w->rings[r->with].full
                          : barrier(b, slots * r->panels, writers);
   if (r->panels > 1 || r->cuts) r->cut = as_panels(b, r->smem);

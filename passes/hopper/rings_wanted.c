@@ -19,7 +19,8 @@ static void want(Rings *w, Value v) {
   if (w->wanted[v] || w->grouped[v]) return;
   if (ir_type(w->f, v)->kind == TK_TENSOR) return;
   bool tile = ir_type(w->f, v)->kind != TK_ELEM;
-  if (tile && !(w->looked >= 0 && ir_def(w->f, v))) w->fails = true;
+  if (tile && !(w->looked >= 0 && ir_def(w->f, v)) && !hop_rings_tells(w, v))
+    w->fails = true;
   w->wanted[v] = w->changed = true;
 }
 

@@ -53,6 +53,13 @@ void hop_role_gather(Role *r, Builder *b, const Op *op);
 // Is op, which a ring's tile begins with, one that this role reads?
 bool hop_role_reads(const Role *r, const Op *op);
 
+// Rows that are told one by one (roles_told.c): copies a tile to that slot,
+// panel by panel; args are a copy's, without the tile.
+void hop_role_copy_told(const Role *r, Builder *b, const Op *fill, Value at,
+                        Value *args);
+// The task that one of the producer's threads has claimed, as all read it.
+Value hop_role_claimed(Role *r, Builder *b);
+
 // Stores of consumers through shared tiles (roles_store.c).
 bool hop_role_can_drain(const Role *r, const Op *op, Drain *d);
 // It, or something in it.

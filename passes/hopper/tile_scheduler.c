@@ -17,21 +17,22 @@
 // of the grid's entries but the last. Tasks of one size come head by head: less
 // goes through the caches, and the products get the power (H200: 3 to 5 %). If
 // those share nothing either they stay in their order, which costs two
-// quotients less; so do those of few rows, which are one tile. Where a branch
-// tells what a task without products does, a CTA has neighbours: every n-th
-// task may be one of those that do most (norms of 32 heads of queries and 8 of
-// keys, tiles of 8: 190 us, 83 with what tasks_ahead then does). Where both
-// ends of the keys move with the rows (windows, documents) nearby rows stream
-// little, and all heads take turns: long tasks of the last heads would come
-// last. Where arithmetic says what rows see only as many do as have all of that
-// in the L2 cache (H200, 128 heads of 2048 rows, windows of 1024, D 128: 10 %
-// less time). Tasks whose loops have bounds that vary are claimed one by one: a
-// while loop that ends with claim(), if warp_specialize will have a producer to
-// do so; else one CTA does one task, and only the order changes. The order
-// gives a task's head and row: a producer does not find them again by
-// quotients. Not in recurrences: ptxas then spills. Tasks that a phase in front
-// has planned (task_plan) come in its order, and there are as many as it says.
-// Level frag. Needs: lower_gpu. Tests: test/passes/tile_scheduler/.
+// quotients less; so do those of few rows, which are one tile, or some beside
+// each other, that have the same keys. Where a branch tells what a task without
+// products does, a CTA has neighbours: every n-th task may be one of those that
+// do most (norms of 32 heads of queries and 8 of keys, tiles of 8: 190 us, 83
+// with what tasks_ahead then does). Where both ends of the keys move with the
+// rows (windows, documents) nearby rows stream little, and all heads take
+// turns: long tasks of the last heads would come last. Where arithmetic says
+// what rows see only as many do as have all of that in the L2 cache (H200, 128
+// heads of 2048 rows, windows of 1024, D 128: 10 % less time). Tasks whose
+// loops have bounds that vary are claimed one by one: a while loop that ends
+// with claim(), if warp_specialize will have a producer to do so; else one CTA
+// does one task, and only the order changes. The order gives a task's head and
+// row: a producer does not find them again by quotients. Not in recurrences:
+// ptxas then spills. Tasks that a phase in front has planned (task_plan) come
+// in its order, and there are as many as it says. Level frag. Needs: lower_gpu.
+// Tests: test/passes/tile_scheduler/.
 #include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
@@ -52,7 +53,7 @@ typedef struct Tasks {
   const Op *loop;  // over the keys, if narrow
   bool handed;     // tasks are claimed by who hands them to others
   bool claims;     // one by one
-  bool single;     // one tile has all rows
+  bool single;     // one tile has all rows, or all tiles the same keys
   const Op *plan;  // task_plan, or NULL
   Value most;      // its operand, in front of the loop over tasks
 } Tasks;
@@ -168,17 +169,42 @@ typedef struct Order {
   bool any;     // tasks of one size that share nothing
 } Order;
 
-// op decodes the task, so that what it finds was there before; else 0.
-static Value decoded(const Tasks *t, const Op *op, const Nth *n) {
+// Does op decode the task's number, as its row or its head?
+static bool decodes(const Tasks *t, const Op *op) {
   const Func *f = t->f;
   const GridDim *g = &f->grid.at[f->grid.n - 1];
   bool number = op->code == OP_MOD || op->code == OP_FLOORDIV;
-  if (!number || op->args[0] != t->task || !n->row || !t->handed) return 0;
-  const Op *by = ir_def(f, op->args[1]);
+  const Op *by = number ? ir_def(f, op->args[1]) : NULL;
   Dim rows = dim_ceildiv(&f->mod->dims, f->axes.at[g->axis].extent, g->tile);
-  if (!by || by->code != OP_DIM || (Dim)ir_attr_i(by, AT_DIM, 0) != rows)
-    return 0;
+  return by && op->args[0] == t->task && by->code == OP_DIM &&
+         (Dim)ir_attr_i(by, AT_DIM, 0) == rows;
+}
+
+// op decodes the task, so that what it finds was there before; else 0.
+static Value decoded(const Tasks *t, const Op *op, const Nth *n) {
+  if (!n->row || !t->handed || !decodes(t, op)) return 0;
   return op->code == OP_MOD ? n->row : n->head;
+}
+
+// Do bounds of loops depend on which of its tiles of rows a task has?
+static bool by_row(const Tasks *t, bool *of, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool row = op->code == OP_MOD && decodes(t, op);
+    for (uint32_t i = 0; i < op->nargs; i++) row |= of[op->args[i]];
+    for (uint32_t i = 0; i < op->nres; i++) of[op->res[i]] = row;
+    if (op->code == OP_FOR && (of[op->args[0]] || of[op->args[1]])) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (by_row(t, of, op->regions[i])) return true;
+  }
+  return false;
+}
+
+// Where keys are read once: tiles of rows beside each other have the same keys.
+static bool same_keys(Ctx *cx, const Tasks *t) {
+  const Func *f = t->f;
+  return ir_attr_i(f->body->first, AT_ONCE, 0) &&
+         f->grid.at[f->grid.n - 1].tile > 1 &&
+         !by_row(t, NEWN(&cx->scratch, bool, f->values.n), f->body);
 }
 
 static Value ceil_of(Tasks *t, Value n, Value by) {
@@ -495,6 +521,7 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
   t.varies = NEWN(&cx->scratch, bool, f->values.n);
   vary(&t, f->body);
   if (!t.task) return;
+  t.single |= same_keys(cx, &t);
   t.kinds &= !ir_has_steps(f) && !ir_has_products(f) && !t.plan;
   Rings rings;
   if (ir_has_steps(f) && !hop_rings_plan(&rings, f, target)) {

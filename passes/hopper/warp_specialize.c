@@ -114,7 +114,7 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
     hop_role_wait(b, ring->empty, at, ir_2(b, OP_SUB, i32(b, 1), t.parity));
   IrAttr bytes = attr_i(AT_BYTES, hop_rings_bytes(r->w, op));
   Value bar[] = {ring->full, at};
-  if (ring->with < 0 && ring->panels == 1)
+  if (ring->with < 0 && ring->panels == 1 && !ring->told)
     ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
   uint32_t n = fill_args(op);
   Value *args = NEWN(r->w->arena, Value, n + 3);
@@ -123,6 +123,11 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
   args[2] = at;
   args[3] = op->args[0];
   for (uint32_t i = 1; i < n; i++) args[3 + i] = part(r, b, m, op->args[i]);
+  if (ring->told) {
+    for (uint32_t i = 0; i < n; i++) args[1 + i] = args[3 + i];
+    hop_role_copy_told(r, b, op, at, args);
+    return;
+  }
   if (ring->panels > 1) {
     load_panels(r, b, op, ring, args, n);
     return;
@@ -170,7 +175,9 @@ static void publish(Role *r, Builder *b, uint32_t k, Value v, uint32_t at,
 static void claim(Role *r, Builder *b, const Op *op) {
   if (hop_role_value(r, op->res[0]) != op->res[0]) return;  // done early
   ir_clone(b, r->w->f, op, &r->map, NULL);
+  Role before = *r;
   publish(r, b, (uint32_t)r->w->claims, op->res[0], 0, 1);
+  if (r->w->lists) vmap_put(&r->map, op->res[0], hop_role_claimed(&before, b));
 }
 
 static void claim_early(Role *r, Builder *b, const Op *fill) {
@@ -387,6 +394,7 @@ static void arrived(Role *r, Builder *b, Tile *t) {
                   ring->panels > 1 ? hop_rings_panel(b, ring, t->slot, i)
                                    : t->slot,
                   t->parity);
+  if (t->parity && ring->told) ir_bare(b, OP_FENCE_ASYNC);
   t->parity = 0;
 }
 
@@ -401,6 +409,7 @@ static void multiply_panels(Role *r, Builder *b, const Op *op, Tile *t) {
   for (uint32_t i = 0; i < ring->panels; i++) {
     Value at = hop_rings_panel(b, ring, t->slot, i);
     hop_role_wait(b, ring->full, at, t->parity);
+    if (ring->told) ir_bare(b, OP_FENCE_ASYNC);
     Value x = ir_2(b, OP_MUL, left->args[1], i32(b, ring->panels));
     x = hop_rings_panel_of(b, rows->cut, ir_2(b, OP_ADD, x, i32(b, i)));
     Value args[] = {x, hop_rings_panel_of(b, ring->cut, at), c,
@@ -879,11 +888,12 @@ static void roles(Rings *w, Builder *b, bool leanest, Value tiles,
   const int64_t group = HW_GROUP_THREADS, all = group * w->groups;
   uint32_t level = w->occupancy > 1 ? 1 + leanest : 0, n = 0;
   if (w->makers) level = 2 + w->makers;
+  if (w->lists) level = w->occupancy > 1 ? 8 : 7;
   for (uint32_t i = 0; i < w->nrings; i++)
     if (w->rings[i].gathered) level = 6;
   const GpuTeam *regs = target_team(w->groups, level);
   Team t[2 + MAX_MAKERS];
-  t[n++] = (Team){LOADS, group, 1, regs->loads};
+  t[n++] = (Team){LOADS, group, w->lists ? group : 1, regs->loads};
   for (uint32_t i = 0; i < w->makers; i++)
     t[n++] = (Team){MAKES, group, group, regs->makes};
   t[n++] = (Team){COMPUTES, all, group, regs->computes};

@@ -136,10 +136,36 @@ int columns_part(const Func *f) {
   return -1;
 }
 
+// ---------------------------------------------------------------- told keys
+// Is v made of a number that memory has for each key?
+static bool reads_key(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (!op || op->nregions || !lane_has_key(f, ir_type(f, v))) return false;
+  bool any = op->code == OP_LOAD;
+  for (uint32_t i = 0; i < op->nargs && !any; i++)
+    any = ir_type(f, op->args[i])->kind == TK_ELEM && reads_key(f, op->args[i]);
+  return any;
+}
+
+bool columns_told(const Func *f, const Op *load, uint32_t lane) {
+  const Type *t = ir_type(f, load->res[0]);
+  bool any = false;
+  if (load->code != OP_LOAD || dtype_size(t->dtype) != 2 ||
+      lane_elements(f, t) % HW_PANEL)
+    return false;
+  for (uint32_t i = 1; i < load->nargs; i++) {
+    const Type *x = ir_type(f, load->args[i]);
+    if (!lane_has_key(f, x)) continue;
+    if (type_has_axis(x, lane) || lane_elements(f, x) != 1) return false;
+    any |= reads_key(f, load->args[i]);
+  }
+  return any;
+}
+
 typedef struct Suits {
   const Func *f;
   uint32_t lane;
-  bool all;
+  bool all, told, ends;
 } Suits;
 
 // A bound of keys from above, the same for all rows.
@@ -159,7 +185,7 @@ static void note_suits(void *data, Op *op) {
   Suits *s = data;
   if (op->code == OP_SCAN) s->all = false;
   if (op->code == OP_KREDUCE)
-    s->all &= is_end(s, op->regions[0]->last->args[0]);
+    s->ends &= is_end(s, op->regions[0]->last->args[0]);
   if (op->code != OP_DOT || lane_is_inner(s->f, op)) return;
   for (uint32_t i = 0; i < 2; i++) {
     const Type *t = ir_type(s->f, op->args[i]);
@@ -167,13 +193,15 @@ static void note_suits(void *data, Op *op) {
     bool pair = lane_has_key(s->f, t) && type_has_axis(t, s->lane);
     if (x && x->code == OP_SELECT && !ir_type(s->f, x->args[0])->n)
       x = ir_def(s->f, x->args[2]);  // of either sign
+    if (!pair && x && lane_has_key(s->f, t))
+      s->told &= columns_told(s->f, x, s->lane);
     s->all &= dtype_is_float16(t->dtype) &&
               (pair ? lane_elements(s->f, t) == 1 : x && x->code == OP_LOAD);
   }
 }
 
 bool columns_suit(const Func *f, uint32_t lane) {
-  Suits s = {.f = f, .lane = lane, .all = true};
+  Suits s = {.f = f, .lane = lane, .all = true, .told = true, .ends = true};
   ir_walk(f->body, note_suits, &s);
-  return s.all;
+  return s.all && (s.ends || s.told);
 }

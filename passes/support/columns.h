@@ -25,8 +25,12 @@ const Op *columns_host(const Func *f, const Op *load, const Columns *c);
 // The axis of a vector's parts of which each needs the same but its own columns
 // of sums over keys; -1: there is none. Level stream.
 int columns_part(const Func *f);
+// Does memory tell each key's row of the load, the same for all of that lane?
+// Whole lines of 128 bytes, of 16-bit numbers. Level stream.
+bool columns_told(const Func *f, const Op *load, uint32_t lane);
 // Are the operands of all products copied from memory, or made of scores, and
-// keys hidden from all rows of that lane behind others? Level stream.
+// keys hidden from all rows of that lane behind others, or told one by one?
+// Level stream.
 bool columns_suit(const Func *f, uint32_t lane);
 
 #endif

@@ -16,6 +16,12 @@ uint32_t fill_attrs(const Op *op, IrAttr *out) {
   return pieces ? 2 : 1;
 }
 
+bool fill_told(const Func *f, const Op *op) {
+  if (op->code != OP_SFILL) return false;
+  Value row = op->args[1 + ir_attr(op, AT_TILE)->list[0]];
+  return ir_type(f, row)->kind == TK_FRAG;
+}
+
 bool fill_mended(const Op *op) {
   return fill_args(op) < op->nargs;
 }

@@ -10,6 +10,8 @@ uint32_t fill_args(const Op *op);
 // Attributes of a copy that say how: tile, pieces. Returns their number.
 enum { FILL_ATTRS = 2 };
 uint32_t fill_attrs(const Op *op, IrAttr *out);
+// Is each row where slices of indices say?
+bool fill_told(const Func *f, const Op *op);
 // Is it changed when it is there? By that operand, or 0.
 bool fill_mended(const Op *op);
 Value fill_by(const Op *op);

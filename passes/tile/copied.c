@@ -2,6 +2,7 @@
 // are computed of.
 #include "passes/tile/copied.h"
 
+#include "passes/support/columns.h"
 #include "passes/support/lane.h"
 
 bool tile_steps_by_one(const Func *f, Value idx) {
@@ -44,6 +45,12 @@ bool tile_has_slot(const Func *f, Value idx, bool part) {
   for (uint32_t i = 0; op && i < op->nargs && !any; i++)
     any = op->code != OP_MOD && tile_has_slot(f, op->args[i], true);
   return any;
+}
+
+bool tile_told_keys(const Func *f, const Op *load, uint32_t lane, bool boxes) {
+  for (uint32_t i = 1; boxes && i < load->nargs; i++)
+    if (tile_page_of(f, load->args[i])) return false;
+  return columns_told(f, load, lane);
 }
 
 // Bytes of the load op, whose keys' indices are copied.

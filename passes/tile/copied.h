@@ -12,6 +12,10 @@ int64_t tile_page_of(const Func *f, Value idx);
 // Is what is left of a division a part of idx, not all of it?
 bool tile_has_slot(const Func *f, Value idx, bool part);
 
+// Does memory tell the load's rows of keys one by one, for all of that lane? In
+// pages only where these are no boxes.
+bool tile_told_keys(const Func *f, const Op *load, uint32_t lane, bool boxes);
+
 // What the copy engine takes: keys by such an index.
 typedef struct Copied {
   const Func *f;

@@ -217,7 +217,9 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   if (!parts) *bytes_of(s, t) += n * bytes;
   bool copied = op && op->code == OP_LOAD &&
                 (size == 2 || (size == 1 && s->staged)) && bytes == 2;
-  for (uint32_t i = 1; copied && i < op->nargs; i++)
+  bool told = copied && s->once && s->lane >= 0 &&
+              tile_told_keys(s->f, op, (uint32_t)s->lane, s->boxes);
+  for (uint32_t i = 1; copied && !told && i < op->nargs; i++)
     if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
       copied = is_copied(s, op->args[i]);
   Copied of = {.f = s->f, .copied = is_copied, .data = s};

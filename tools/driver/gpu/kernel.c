@@ -95,7 +95,10 @@ static const char *roles_text(Ctx *cx, const Func *f, uint32_t threads) {
     int64_t size = groups->list[i], n = teams->list[i] / size;
     buf_str(&b, i ? ", " : "");
     if (!op->regions[i]->params.n)
-      buf_printf(&b, size > 1 ? "%lld threads make tiles" : "%lld thread loads",
+      buf_printf(&b,
+                 size == 1 ? "%lld thread loads"
+                 : i       ? "%lld threads make tiles"
+                           : "%lld threads load",
                  (long long)size);
     else
       buf_printf(&b, "%lld group%s of %lld compute%s", (long long)n,

@@ -1,0 +1,150 @@
+// Copies of rows that are told one by one to a shared tile: slices of indices
+// say where each is. Eight threads have a row, and copy 16 bytes of each 128 of
+// it; a row that lies outside the tensor is zeros.
+//
+//   cp_async(%tile, %C, %i, %zero)         row = base + i * stride + 16 * (t % 8)
+//     {tile = [0, 1]}               ->     cp.async [slot], [row], 16, i in range ? 16 : 0
+//                                          cp.async [slot + 8192], [row + 128], ..
+//
+// That rows begin at multiples of 16 bytes, and columns are dense, is what a
+// map of the tensor asks for (codegen/nv/tma.c): the kernel has one, which it
+// does not use.
+#include "codegen/gpu/gpu.h"
+
+enum { EACH = 8, CHUNK = 16, LINE = EACH * CHUNK };
+
+typedef struct Told {
+  const Op *op;
+  Value tensor;
+  uint32_t rank, row, col, size;
+  const Frag *at[MAX_AXES];  // by axis of the tensor, or NULL
+  FragMap map;
+  Tile s;
+  const Type *t;
+  V chunk, base, in_range;  // of the indices that are numbers
+} Told;
+
+bool gpu_is_told(const Gpu *n, const Op *op) {
+  if (op->code != OP_CP_ASYNC) return false;
+  Value row = op->args[2 + ir_attr(op, AT_TILE)->list[0]];
+  return ir_type(n->f, row)->kind == TK_FRAG;
+}
+
+static V wide(Gpu *n, V x) {
+  return LLVMBuildSExt(n->g->b, x, LLVMInt64TypeInContext(n->g->lc), "");
+}
+
+static V narrow(Gpu *n, V x) {
+  return LLVMBuildIntCast2(n->g->b, x, gpu_i32t(n), 1, "");
+}
+
+static V extent_of(Gpu *n, const Told *x, uint32_t axis) {
+  return narrow(n, gpu_tensor(n, x->tensor, 1 + axis));
+}
+
+// Bytes from the first element along the axis to that index.
+static V offset_of(Gpu *n, const Told *x, uint32_t axis, V at) {
+  V stride = gpu_tensor(n, x->tensor, 1 + x->rank + axis);
+  V bytes = gpu_mul(n, stride, x->size);
+  return LLVMBuildMul(n->g->b, wide(n, at), bytes, "");
+}
+
+static V is_in(Gpu *n, const Told *x, uint32_t axis, V at) {
+  V extent = extent_of(n, x, axis);
+  return e_icmp(n->g, LLVMIntULT, at, extent);
+}
+
+static void add_index(Gpu *n, Told *x, uint32_t axis) {
+  Value v = x->op->args[2 + axis];
+  if (ir_type(n->f, v)->kind == TK_FRAG) {
+    x->at[axis] = gpu_frag(n, v);
+    x->map = x->at[axis]->map;
+    return;
+  }
+  V at = narrow(n, n->g->val[v]);
+  x->base = e_iadd(n->g, x->base, offset_of(n, x, axis, at));
+  if (axis == x->col) return;
+  x->in_range = e_and(n->g, x->in_range, is_in(n, x, axis, at));
+}
+
+static Told told_of(Gpu *n, const Op *op) {
+  LLVMTypeRef bit = LLVMInt1TypeInContext(n->g->lc);
+  const Type *t = gpu_arg_type(n, op, 1);
+  Told x = {.op = op,
+            .tensor = op->args[1],
+            .rank = t->n,
+            .col = (uint32_t)ir_attr(op, AT_TILE)->list[1],
+            .size = (uint32_t)dtype_size(t->dtype),
+            .s = gpu_tile(n, op->args[0]),
+            .t = gpu_arg_type(n, op, 0),
+            .in_range = LLVMConstInt(bit, 1, 0)};
+  x.base = gpu_tensor(n, x.tensor, 0);
+  x.chunk = LLVMBuildURem(n->g->b, n->grp.tid, gpu_i32(n, EACH), "");
+  for (uint32_t i = 0; i < t->n; i++) add_index(n, &x, i);
+  return x;
+}
+
+// Where the row of register i begins, and whether it lies in the tensor.
+static V row_at(Gpu *n, const Told *x, uint32_t i, V *in) {
+  V at = x->base;
+  *in = x->in_range;
+  for (uint32_t k = 0; k < x->rank; k++) {
+    if (!x->at[k]) continue;
+    V row = x->at[k]->w[i];
+    *in = e_and(n->g, *in, is_in(n, x, k, row));
+    at = e_iadd(n->g, at, offset_of(n, x, k, row));
+  }
+  return e_sel(n->g, *in, at, gpu_tensor(n, x->tensor, 0));
+}
+
+static V tile_row(Gpu *n, const Told *x, uint32_t i) {
+  uint32_t at[2];
+  frag_at(&x->map, i, 0, at);
+  V first = LLVMBuildUDiv(n->g->b, n->grp.tid, gpu_i32(n, EACH), "");
+  return gpu_add(n, first, gpu_i32(n, at[0]));
+}
+
+// Are all of the tile's columns known to be the tensor's?
+static bool has_columns(const Gpu *n, const Told *x) {
+  double first;
+  int64_t all;
+  return ir_const_value(n->f, x->op->args[2 + x->col], &first) && first >= 0 &&
+         dim_is_const(&n->f->mod->dims, ir_type(n->f, x->tensor)->size[x->col],
+                      &all) &&
+         (int64_t)first + x->t->ext[1] <= all;
+}
+
+// Bytes of the thread's chunk of a line that are columns of the tensor.
+static V bytes_of(Gpu *n, const Told *x, uint32_t line) {
+  Cg *g = n->g;
+  uint32_t elems = CHUNK / x->size;
+  V none = gpu_i32(n, 0), most = gpu_i32(n, elems);
+  if (has_columns(n, x)) return gpu_i32(n, CHUNK);
+  V first = narrow(n, g->val[x->op->args[2 + x->col]]);
+  V col =
+      gpu_add(n, gpu_mul(n, x->chunk, elems), gpu_i32(n, line * EACH * elems));
+  V extent = extent_of(n, x, x->col), at = gpu_add(n, first, col);
+  V left = e_isub(g, extent, at);
+  left = e_sel(g, e_icmp(g, LLVMIntSLT, left, most), left, most);
+  left = e_sel(g, e_icmp(g, LLVMIntSLT, left, none), none, left);
+  return gpu_mul(n, left, x->size);
+}
+
+void gpu_copy_told(Gpu *n, const Op *op) {
+  Cg *g = n->g;
+  Told x = told_of(n, op);
+  LLVMTypeRef byte = LLVMInt8TypeInContext(g->lc);
+  V col = gpu_mul(n, x.chunk, CHUNK / x.size), none = gpu_i32(n, 0);
+  V chunk = wide(n, gpu_mul(n, x.chunk, CHUNK));
+  for (uint32_t i = 0; i < x.map.regs; i++) {
+    V in, row = row_at(n, &x, i, &in), to = tile_row(n, &x, i);
+    V from = e_iadd(g, row, chunk), slot = gpu_element(n, x.s, x.t, to, col);
+    for (uint32_t k = 0; k < x.t->ext[1] * x.size / LINE; k++) {
+      V more = gpu_i32(n, k * LINE * x.t->ext[0]), bytes = bytes_of(n, &x, k);
+      V at = LLVMBuildGEP2(g->b, byte, slot, &more, 1, "");
+      Chunk c = {at, e_iadd(g, from, gpu_i64(n, k * LINE)),
+                 e_sel(g, in, bytes, none)};
+      n->vendor->copy(n, &c);
+    }
+  }
+}
