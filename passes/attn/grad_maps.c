@@ -103,6 +103,7 @@ typedef struct Swap {
 // Is x read from memory, by whoever needs it or by kernels that are planned?
 static bool is_read(const Grad *g, Gid x) {
   OpCode c = grad_at(g, x)->code;
+  if (grad_scan_front(g, x)) return false;
   if (c == GRAD_RESULT || c == GRAD_MADE || c == OP_SCAN) return true;
   for (uint32_t i = 0; i < g->reads.n; i++)
     if (g->reads.at[i].node == x && g->reads.at[i].asked) return true;
@@ -149,7 +150,9 @@ static Gid swapped(Swap *w, Gid x) {
   for (uint32_t i = 0; i < n.n; i++) args[i] = swapped(w, n.arg[i]);
   n.axes = (n.axes & ~bit) | by;
   if (n.points & bit) n.points = (n.points & ~bit) | by;
+  if (n.code == OP_SCAN && (n.over & bit)) n.over = by;
   Gid y = grad_put(g, n, args);
+  grad_scan_moved(g, x, y, w->axis, w->to);
   if (output) y = grad_1(g, OP_REF, y);
   map_put(&w->done, x, y);
   return y;
