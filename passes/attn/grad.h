@@ -368,6 +368,8 @@ void grad_use_rows(Grad *g, GradStore *s);
 // ---- grad_maps.c
 // The axes of the store's indices.
 uint64_t grad_store_axes(const Grad *g, const GradStore *s);
+// Are a and b gradients of one tensor, at coordinates that may be the same?
+bool grad_same_part(const Grad *g, const GradStore *a, const GradStore *b);
 // Every index of a gradient becomes an axis; one store for each index map.
 bool grad_maps(Grad *g);
 

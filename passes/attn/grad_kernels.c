@@ -456,13 +456,13 @@ static Gid in_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
 
 // ---------------------------------------------------------------- one tensor
 // The store of a tensor that adds the others': it has the fewest key axes.
-static uint32_t last_of(const Plan *p, uint32_t tensor) {
+static uint32_t last_of(const Plan *p, const GradStore *of) {
   const Grad *g = p->g;
   uint32_t best = UINT32_MAX, least = 65;
   for (uint32_t i = 0; i < g->grads.n; i++) {
     const GradStore *s = &g->grads.at[i];
     uint32_t n = count(grad_store_axes(g, s) & p->keys);
-    if (s->tensor == tensor && n < least) best = i, least = n;
+    if (grad_same_part(g, s, of) && n < least) best = i, least = n;
   }
   return best;
 }
@@ -482,7 +482,7 @@ static bool join(Plan *p) {
   Grad *g = p->g;
   for (uint32_t i = 0; i < g->grads.n; i++) {
     GradStore *s = &g->grads.at[i];
-    uint32_t last = last_of(p, s->tensor);
+    uint32_t last = last_of(p, s);
     GradStore *to = &g->grads.at[last];
     if (last == i) continue;
     if (s->physical != to->physical ||
