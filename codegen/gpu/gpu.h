@@ -243,6 +243,11 @@ V gpu_join(Gpu *n, RKind k, V x, V y);
 // A scan along rows that four threads have (scan.c): whether it is one.
 bool gpu_scans_in_quads(const Func *f, const Op *op, uint32_t threads);
 void gpu_scan_in_quads(Gpu *n, const Op *op);
+// A scan down columns whose rows lie in threads and warps (scan_rows.c), and
+// the shared memory that a group needs for it.
+bool gpu_scans_in_columns(const Func *f, const Op *op, uint32_t threads);
+void gpu_scan_in_columns(Gpu *n, const Op *op);
+uint32_t gpu_column_scan_bytes(const Type *t, uint32_t threads);
 V gpu_identity(Gpu *n, RKind k, DType t);
 // Coordinate along an axis of register reg (i32): the sum of what the thread
 // has in all registers and of a constant.

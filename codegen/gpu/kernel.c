@@ -197,6 +197,10 @@ static void need_of(void *data, Op *op) {
   const Type *x = op->nargs ? ir_type(w->f, op->args[0]) : NULL;
   uint32_t bytes = join_bytes(w, op, x, threads);
   bool scan = op->code == OP_FSCAN && !gpu_scans_in_quads(w->f, op, threads);
+  if (scan && gpu_scans_in_columns(w->f, op, threads)) {
+    bytes = gpu_column_scan_bytes(x, threads);
+    scan = false;
+  }
   if (scan) bytes = tile_bytes(x);
   if (op->code == OP_RELAYOUT) bytes = gpu_relayouts_bytes(w->f, op);
   if (op->code == OP_FWARP) bytes = frag_warp_bytes(x);

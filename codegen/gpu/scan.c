@@ -8,8 +8,8 @@
 //           have, by two exchanges, and all eight columns before these
 //
 // Sums are over what lies between two columns here too, in another order. That
-// is the layout `acc` of NVIDIA's products; a scan of columns, or of another
-// layout, goes through shared memory (shared.c).
+// is the layout `acc` of NVIDIA's products; columns are scanned by scan_rows.c,
+// what lies otherwise through shared memory (shared.c).
 #include "codegen/gpu/gpu.h"
 
 enum { QUAD = 4, PAIR = 2, EIGHT = QUAD * PAIR };

@@ -528,6 +528,10 @@ void gpu_fscan(Gpu *n, const Op *op) {
     gpu_scan_in_quads(n, op);
     return;
   }
+  if (gpu_scans_in_columns(n->f, op, n->grp.threads)) {
+    gpu_scan_in_columns(n, op);
+    return;
+  }
   const Type *x = gpu_arg_type(n, op, 0);
   Type t = plain_tile(x);
   Scan c = {.kind = (RKind)ir_attr_i(op, AT_KIND, 0),

@@ -154,9 +154,34 @@ static double eval_load(Interp *in, const Op *op) {
   return dtype_load(t->dtype, (char *)t->data + off * dtype_size(t->dtype));
 }
 
+// At level attn the sum has its value of all keys: that of those in front of
+// the block.
+static double sum_in_front(Interp *in, const Op *op) {
+  uint32_t a = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  bool suffix = ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX;
+  int64_t block = ir_attr_i(op, AT_BLOCK, 0), lo = in->key_lo[a],
+          hi = in->key_hi[a];
+  Table *t = interp_table(in, op->args[1]);
+  uint64_t at = interp_at(in, ir_type(in->f, op->args[1]));
+  if (in->m->level != LV_ATTN) return interp_eval(in, op->args[1]);
+  if (suffix) in->key_lo[a] = in->coord[a] + block;
+  else in->key_hi[a] = in->coord[a];
+  t->known[at] = 0;
+  double v = interp_eval(in, op->args[1]);
+  t->known[at] = 0;
+  in->key_lo[a] = lo, in->key_hi[a] = hi;
+  return v;
+}
+
+static bool begins_block(const Interp *in, const Op *op) {
+  int64_t block = ir_attr_i(op, AT_BLOCK, 0);
+  return !block || in->coord[ir_attr_i(op, AT_AXIS, 0)] % block == 0;
+}
+
 void interp_store(Interp *in, void *data) {
   const Op *op = data;
   bool masked = ir_attr_i(op, AT_MASKED, 0);
+  if (!begins_block(in, op)) return;
   if (masked && interp_eval(in, op->args[op->nargs - 1]) == 0) return;
   InterpTensor *t = tensor(in, op->args[0]);
   if (!t->data) return;
@@ -164,7 +189,8 @@ void interp_store(Interp *in, void *data) {
   int bad = 0;
   for (uint32_t i = 0; i < t->rank; i++)
     idx[i] = (int64_t)interp_eval(in, op->args[i + 2]);
-  double v = interp_eval(in, op->args[1]);
+  double v = ir_attr_i(op, AT_BLOCK, 0) ? sum_in_front(in, op)
+                                        : interp_eval(in, op->args[1]);
   if (in->failed) return;
   if (!interp_offset(t, idx, &off, &bad)) {
     interp_fail(in, op, "store out of range");
@@ -226,7 +252,20 @@ static double eval_fold(Interp *in, const Op *op) {
   return r.acc;
 }
 
-// The whole row of a scan at once.
+// The part of an axis that a scan at the current point runs along.
+static void scan_ends(const Interp *in, const Op *op, uint32_t a, int64_t *lo,
+                      int64_t *hi) {
+  bool key = in->f->axes.at[a].role == AX_KEY;
+  int64_t block = ir_attr_i(op, AT_BLOCK, 0);
+  *lo = key ? in->key_lo[a] : 0;
+  *hi = key ? in->key_hi[a] : in->extent[a];
+  if (!block) return;
+  int64_t first = in->coord[a] / block * block, end = first + block;
+  if (*lo < first) *lo = first;
+  if (*hi > end) *hi = end;
+}
+
+// The whole row of a scan at once, or a block of it.
 static double eval_scan(Interp *in, const Op *op) {
   uint32_t a = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
   bool suffix = ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX;
@@ -234,15 +273,15 @@ static double eval_scan(Interp *in, const Op *op) {
   RKind kind = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   const Type *t = ir_type(in->f, op->res[0]);
   Table *tb = interp_table(in, op->res[0]);
-  bool key = in->f->axes.at[a].role == AX_KEY;
-  int64_t lo = key ? in->key_lo[a] : 0,
-          hi = key ? in->key_hi[a] : in->extent[a];
-  int64_t saved = in->coord[a];
+  bool key = in->f->axes.at[a].role == AX_KEY,
+       block = ir_attr_i(op, AT_BLOCK, 0) != 0;
+  int64_t lo, hi, saved = in->coord[a];
+  scan_ends(in, op, a, &lo, &hi);
   double run = op->nargs > 1 ? interp_eval(in, op->args[1])
                              : eval_identity(kind, t->dtype);
   for (int64_t i = 0; i < hi - lo && !in->failed; i++) {
     in->coord[a] = suffix ? hi - 1 - i : lo + i;
-    bool inside = !key || interp_in_domain(in, a);
+    bool inside = block ? keys_hold(in, op) : !key || interp_in_domain(in, a);
     double before = run;
     if (inside)
       run = interp_round(in, t->dtype,

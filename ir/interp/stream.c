@@ -132,12 +132,24 @@ static Table *identities(Interp *in, const Run *r) {
   return acc;
 }
 
+// Tiles of passes with blocks have one each.
+static int64_t block_of(const Run *r) {
+  int64_t block = 1;
+  for (const Op *op = r->local->first; op; op = op->next)
+    if (ir_attr_i(op, AT_BLOCK, 0) && ir_attr_i(op, AT_AXIS, 0) == r->axis)
+      block = ir_attr_i(op, AT_BLOCK, 0);
+  return block;
+}
+
 // Streams [lo, hi) in random tiles.
 static Table *stream(Interp *in, Run *r, int64_t lo, int64_t hi) {
   bool rev = ir_attr_i(r->op, AT_ORDER, ORDER_ANY) == ORDER_REVERSE;
+  int64_t block = block_of(r);
   r->acc = identities(in, r);
   while (lo < hi && !in->failed) {
     int64_t n = 1 + (int64_t)interp_random(in, (uint64_t)(hi - lo));
+    if (block > 1) n = rev ? (hi - 1) % block + 1 : block - lo % block;
+    if (n > hi - lo) n = hi - lo;
     if (rev) tile(in, r, hi - n, hi);
     else tile(in, r, lo, lo + n);
     if (rev) hi -= n;
@@ -282,7 +294,8 @@ bool interp_pass(Interp *in, const Op *op) {
   in->ndomain[r.axis] = 1;
   int64_t n = in->extent[r.axis];
   bool split = ir_attr_i(op, AT_ORDER, ORDER_ANY) == ORDER_ANY &&
-               !ir_attr(op, AT_SCANS) && n > 1 && interp_random(in, 2);
+               !ir_attr(op, AT_SCANS) && block_of(&r) == 1 && n > 1 &&
+               interp_random(in, 2);
   Table *acc;
   if (split) {
     int64_t cut = (int64_t)interp_random(in, (uint64_t)n + 1);

@@ -169,7 +169,8 @@ static void scan(Exec *x, const Op *op) {
   bool exclusive = ir_attr_i(op, AT_EXCLUSIVE, 0);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   Tile *r = define(x, op->res[0]);
-  int64_t c[64] = {0}, n = size_of_axis(x, op, a);
+  int64_t c[64] = {0}, n = size_of_axis(x, op, a),
+          block = ir_attr_i(op, AT_BLOCK, n);
   int at = type_axis_at(t, a);
   uint64_t stride = 1;
   for (uint32_t i = (uint32_t)at + 1; i < t->n; i++)
@@ -181,6 +182,7 @@ static void scan(Exec *x, const Op *op) {
         op->nargs > 1 ? get(x, op->args[1], c) : eval_identity(k, t->dtype);
     for (int64_t s = 0; s < n; s++) {
       c[a] = suffix ? n - 1 - s : s;
+      if (s % block == 0 && s) run = eval_identity(k, t->dtype);
       double before = run;
       run = interp_round(x->in, t->dtype,
                          eval_reduce(k, run, get(x, op->args[0], c)));

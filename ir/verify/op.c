@@ -246,6 +246,22 @@ static bool check_given(Verifier *v, const Op *op) {
   return verify_fail(v, op, "operand 0 must be a scalar parameter");
 }
 
+// What a sum along the axis has in front of each block of it.
+static bool check_block_store(Verifier *v, const Op *op) {
+  int64_t axis = ir_attr_i(op, AT_AXIS, -1);
+  if (ir_attr_i(op, AT_BLOCK, 0) < 1 || axis < 0 || !ir_attr(op, AT_DIR))
+    return verify_fail(v, op, "a block has an axis, a direction, elements");
+  if (v->m->level > LV_STREAM || ir_attr_i(op, AT_ADD, 0) ||
+      ir_attr_i(op, AT_MASKED, 0))
+    return verify_fail(v, op,
+                       "blocks are stored as they are, in front of "
+                       "level tile");
+  if (v->f->axes.at[axis].role != AX_KEY ||
+      type_has_axis(arg_type(v, op, 1), (uint32_t)axis))
+    return verify_fail(v, op, "the value is no sum along the axis");
+  return true;
+}
+
 static bool check_store(Verifier *v, const Op *op) {
   const Type *t = arg_type(v, op, 0), *x = arg_type(v, op, 1);
   bool masked = ir_attr_i(op, AT_MASKED, 0);
@@ -261,6 +277,8 @@ static bool check_store(Verifier *v, const Op *op) {
     return verify_fail(v, op, "value and tensor have different element types");
   const FuncParam *p = param_of(v->f, op->args[0]);
   if (p && p->role == PR_IN) return verify_fail(v, op, "stores to an input");
+  if (ir_attr(op, AT_BLOCK) || ir_attr(op, AT_AXIS) || ir_attr(op, AT_DIR))
+    return check_block_store(v, op);
   if (!ir_attr_i(op, AT_ADD, 0)) return true;
   const Target *to = v->m->target ? target_by_name(v->m->target) : NULL;
   if (v->m->level >= LV_TILE && (!to || to->kind == TARGET_CPU))
@@ -307,6 +325,9 @@ static bool check_scan(Verifier *v, const Op *op) {
       (type_has_axis(arg_type(v, op, 1), axis) ||
        kind_of(arg_type(v, op, 1)) != kind_of(arg_type(v, op, 0))))
     return verify_fail(v, op, "the carry does not fit operand 0");
+  if (ir_attr(op, AT_BLOCK) &&
+      (ir_attr_i(op, AT_BLOCK, 0) < 1 || op->nargs == 2))
+    return verify_fail(v, op, "blocks have elements, and no carry");
   return check_reduce(v, op);
 }
 

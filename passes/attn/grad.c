@@ -21,6 +21,7 @@
 static bool run(Ctx *cx, Module *m, Func *f, const PassOpt *opt) {
   Grad g = {.cx = cx, .arena = &cx->scratch, .m = m, .f = f, .opt = opt};
   g.index.arena = g.folded.arena = g.values.arena = g.arena;
+  g.fronts.arena = g.scans.arena = g.arena;
   vec_push(g.arena, &g.nodes, (GradNode){.code = OP_COUNT});
   vec_push(g.arena, &g.tensors, (GradTensor){0});
   g.node = NEWN(g.arena, Gid, f->values.n);

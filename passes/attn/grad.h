@@ -137,6 +137,7 @@ typedef struct GradStore {
   bool parts;      // that stores sums of parts of rows too
   bool physical;   // rows of sequences in one tensor, or pages: not all of it
   uint64_t outer;  // v is added up: the axes that its kernel has outside
+  Gid scan;        // v is what it sums; what blocks have in front is stored
   Span span;
 } GradStore;
 
@@ -223,6 +224,8 @@ typedef struct Grad {
   uint32_t forward;         // nodes of the program have smaller ids
   Gid domain[64];           // by axis
   Map values;               // what kernels store of OP_SCAN, GRAD_MADE
+  Map fronts;               // OP_SCAN -> what blocks of it have in front
+  Map scans;                // GRAD_MADE -> the OP_SCAN whose blocks those are
   Vec(GradStore) outs;
   Vec(GradStore) grads;
   Vec(GradStore) adds;  // to workspace, and what that begins with
@@ -332,6 +335,17 @@ Gid grad_scan(Grad *g, Gid x, GradNode like);
 Gid grad_scan_back(Grad *g, Gid x, GradNode n);
 // What the kernel that makes a running sum stores.
 Gid grad_scan_value(Grad *g, Gid scan);
+// Kernels make the running sum themselves, of what a kernel in front stores for
+// each block. Before kernels are planned.
+bool grad_scan_by_blocks(Grad *g, Gid scan);
+// What the block of a point has in front of it, 0: kernels make all of it.
+Gid grad_scan_front(const Grad *g, Gid scan);
+// Elements of a block.
+int64_t grad_scan_block(void);
+// The axis along which it runs.
+uint32_t grad_scan_axis(const Grad *g, Gid scan);
+// The blocks of x along `axis` are those of the coordinate `to`, of y.
+void grad_scan_moved(Grad *g, Gid scan, Gid moved, uint32_t axis, Gid to);
 
 // ---- grad_sums.c
 void grad_learn(Grad *g);
@@ -354,6 +368,8 @@ void grad_use_rows(Grad *g, GradStore *s);
 // ---- grad_maps.c
 // The axes of the store's indices.
 uint64_t grad_store_axes(const Grad *g, const GradStore *s);
+// Are a and b gradients of one tensor, at coordinates that may be the same?
+bool grad_same_part(const Grad *g, const GradStore *a, const GradStore *b);
 // Every index of a gradient becomes an axis; one store for each index map.
 bool grad_maps(Grad *g);
 
@@ -368,6 +384,15 @@ void grad_pairs(Grad *g);
 // ---- grad_fuse.c
 // Sums over keys are added up by the kernel that has the keys outside.
 void grad_fuse(Grad *g);
+
+// ---- grad_names.c
+// The name of a tensor of rows for x behind the first n; equal names are
+// numbered.
+const char *grad_tensor_name(Grad *g, Gid x, GradFrom from, uint32_t n);
+// Saved rows are in the order of the program, whatever asks for them first:
+// what is known of dims changes neither the program's outputs nor their names.
+void grad_order_saved(Grad *g);
+void grad_name_kernels(Grad *g);
 
 // ---- grad_kernels.c
 // How x is kept in workspace: f64 in f64, all else in f32.

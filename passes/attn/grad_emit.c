@@ -349,6 +349,33 @@ static Value emit_read(Emit *e, const GradRead *r) {
   return t.from == GF_OUTPUT && row ? ir_1(&e->b, OP_REF, v) : v;
 }
 
+// Does the kernel walk in the direction of the running sum, and store what
+// blocks have in front of them?
+static bool runs_along(const Emit *e, Gid scan) {
+  for (uint32_t i = 0; e->k && i < e->k->n; i++)
+    if (e->k->store[i].scan == scan) return true;
+  return false;
+}
+
+// Of a block, behind what that has in front; or of all keys.
+static Value emit_scan(Emit *e, Gid x) {
+  Grad *g = e->g;
+  const GradNode n = *grad_at(g, x);
+  bool all = runs_along(e, x);
+  Value v = as_float(e, grad_emit(e, n.arg[0]), n.dtype);
+  v = grad_widen(e, v, n.axes & e->used);
+  IrAttr at[5] = {attr_i(AT_KIND, RK_SUM),
+                  attr_i(AT_AXIS, e->at[grad_scan_axis(g, x)]),
+                  attr_i(AT_DIR,
+                         n.attr & GRAD_SCAN_SUFFIX ? DIR_SUFFIX : DIR_PREFIX)};
+  uint32_t count = 3;
+  if (n.attr & GRAD_SCAN_EXCLUSIVE) at[count++] = attr_i(AT_EXCLUSIVE, 1);
+  if (!all) at[count++] = attr_i(AT_BLOCK, grad_scan_block());
+  v = ir_op(&e->b, OP_SCAN, &v, 1, at, count, NULL, 1, 0)->res[0];
+  if (all) return v;
+  return ir_2(&e->b, OP_ADD, grad_emit(e, grad_scan_front(g, x)), v);
+}
+
 Value grad_emit(Emit *e, Gid x) {
   Grad *g = e->g;
   if (e->memo[x]) return e->memo[x];
@@ -358,6 +385,7 @@ Value grad_emit(Emit *e, Gid x) {
   bool same = n.code == GRAD_MADE || n.code == OP_STOP_GRAD;
   if (same) return e->memo[x] = grad_emit(e, n.arg[0]);
   Value v = emit_leaf(e, &n);
+  if (!v && n.code == OP_SCAN) v = emit_scan(e, x);
   if (!v) v = n.code == OP_REDUCE ? emit_sum(e, &n) : emit_op(e, &n);
   return e->memo[x] = v;
 }
@@ -556,6 +584,8 @@ static void touch(Emit *e, Gid x) {
   e->used |= is_front(e, x) ? grad_at(g, n->arg[0])->axes : n->axes;
   if (read_of(e, x)) return;
   e->used |= n->over | n->points;
+  Gid front = grad_scan_front(g, x);
+  if (front && !runs_along(e, x)) touch(e, front);
   for (uint32_t i = 0; i < n->n; i++) touch(e, grad_at(g, x)->arg[i]);
 }
 
@@ -744,12 +774,31 @@ static void emit_add(Emit *e, Value tensor, Value v, const Value *at,
   ir_op(&e->b, OP_STORE, args, n + 2, &add, 1, NULL, 0, 0);
 }
 
+// What the sum has in front of a block.
+static void emit_front(Emit *e, const GradStore *s, Value v) {
+  Grad *g = e->g;
+  bool suffix = grad_at(g, s->scan)->attr & GRAD_SCAN_SUFFIX;
+  uint32_t axis = e->at[grad_scan_axis(g, s->scan)];
+  IrAttr at[] = {attr_i(AT_AXIS, axis),
+                 attr_i(AT_DIR, suffix ? DIR_SUFFIX : DIR_PREFIX),
+                 attr_i(AT_BLOCK, grad_scan_block())};
+  v = grad_widen(e, v, grad_at(g, s->scan)->axes & e->used);
+  v = ir_reduce(&e->b, RK_SUM, v, &axis, 1);
+  Value args[12] = {target_of(e, s), v};
+  for (uint32_t i = 0; i < s->n; i++) args[i + 2] = grad_emit(e, s->index[i]);
+  ir_op(&e->b, OP_STORE, args, s->n + 2, at, 3, NULL, 0, 0);
+}
+
 void grad_emit_store(Emit *e, const GradStore *s, Value v) {
   Builder *b = &e->b;
   Value at[10], t = target_of(e, s);
   DType type = ir_type(b->fn, t)->dtype;
   uint32_t n = 0;
   v = as_float(e, v, type);
+  if (s->scan) {
+    emit_front(e, s, v);
+    return;
+  }
   for (; n < s->n; n++) at[n] = grad_emit(e, s->index[n]);
   if (!n) at[n++] = ir_int(b, 0);
   if (s->outer) {

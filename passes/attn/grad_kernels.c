@@ -13,12 +13,18 @@ typedef struct Plan {
   bool *made;            // by Gid: what the gradient stores is
   bool *seen;            // by Gid: visited in a walk
   uint32_t n;            // nodes that these know
+  Gid walked;            // a running sum that a kernel makes by itself, or 0
   bool whole;            // in_parts stores each sum as it is
   Vec(GradStore) parts;  // to workspace
 } Plan;
 
 static bool is_made(OpCode c) {
   return c == GRAD_RESULT || c == GRAD_MADE || c == OP_SCAN;
+}
+
+// Does a kernel in front make x?
+static bool is_stored(const Grad *g, Gid x) {
+  return is_made(grad_at(g, x)->code) && !grad_scan_front(g, x);
 }
 
 static bool loads_from(const Grad *g, const GradNode *n, GradFrom from) {
@@ -70,29 +76,6 @@ static uint32_t output_of(const Grad *g, Gid x) {
   return 0;
 }
 
-static const char *name_of(Grad *g, Gid x) {
-  const GradNode *n = grad_at(g, x);
-  if (n->hint) return n->hint;
-  if (n->code == OP_REDUCE && x >= g->forward) return "delta";
-  if (n->code == OP_ADD)
-    for (uint32_t i = 0; i < 2; i++)
-      if (grad_at(g, n->arg[i])->code == OP_LOG) return "lse";
-  return "row";
-}
-
-// The name of a tensor of rows for x behind the first n; equal names are
-// numbered.
-static const char *tensor_name(Grad *g, Gid x, GradFrom from, uint32_t n) {
-  uint32_t same = 0;
-  const char *name = name_of(g, x);
-  name = from == GF_SAVED ? arena_printf(g->m->arena, "save_%s", name)
-                          : arena_printf(g->m->arena, "%s.made", name);
-  for (uint32_t i = 1; i < n; i++)
-    same += strncmp(g->tensors.at[i].name, name, strlen(name)) == 0;
-  if (same) name = arena_printf(g->m->arena, "%s%u", name, same);
-  return intern(&g->cx->names, name);
-}
-
 DType grad_kept(const Grad *g, Gid x) {
   return grad_at(g, x)->dtype == DT_F64 ? DT_F64 : DT_F32;
 }
@@ -116,10 +99,21 @@ static DType made_type(const Grad *g, Gid x) {
                                                             : grad_kept(g, x);
 }
 
+// A block's rows are beside each other.
+static uint32_t front_index(Grad *g, Gid x, Gid *index, Dim *shape) {
+  uint32_t n = grad_coordinates(g, grad_at(g, x)->axes, index, shape);
+  Gid block = index[n - 1];
+  Dim blocks = shape[n - 1];
+  index[n - 1] = index[n - 2], shape[n - 1] = shape[n - 2];
+  index[n - 2] = block, shape[n - 2] = blocks;
+  return n;
+}
+
 // Where x is in a tensor of rows: at its coordinates, or it is one number.
 static uint32_t row_index(Grad *g, Gid x, GradFrom from, Gid *index,
                           Dim *shape) {
-  uint64_t axes = grad_at(g, x)->axes;
+  uint64_t axes = grad_at(g, x)->axes, scan;
+  if (map_get(&g->scans, x, &scan)) return front_index(g, x, index, shape);
   return from == GF_SAVED ? grad_coordinates_saved(g, axes, index, shape)
                           : grad_coordinates(g, axes, index, shape);
 }
@@ -129,7 +123,7 @@ static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
   Gid index[8];
   Dim shape[8];
   uint32_t n = row_index(g, x, from, index, shape);
-  GradTensor t = {.name = tensor_name(g, x, from, g->tensors.n),
+  GradTensor t = {.name = grad_tensor_name(g, x, from, g->tensors.n),
                   .from = from,
                   .read = true,
                   .type = type_tensor(made_type(g, x), n, shape)};
@@ -155,11 +149,12 @@ static Gid value_of(const Grad *g, Gid x) {
 // Running sums, as sums.
 static void make_scans(Grad *g) {
   for (Gid x = 1, n = g->nodes.n; x < n; x++)
-    if (grad_at(g, x)->code == OP_SCAN)
+    if (grad_at(g, x)->code == OP_SCAN && !grad_scan_by_blocks(g, x))
       map_put(&g->values, x, grad_scan_value(g, x));
 }
 
 static void need(Plan *p, Gid x);
+static void need_load(Plan *p, const GradNode *n);
 
 // What a row of the gradient takes of the program's sums over keys. Which key
 // has a maximum, and others that are made of the program's values alone, are
@@ -168,10 +163,12 @@ static void need_of_row(Plan *p, Gid x) {
   const GradNode n = *grad_at(p->g, x);
   bool own = sums_keys(p, &n) && !p->cotangent[x] && !p->made[x];
   bool row = (x < p->g->forward || own) && p->summed[x] && !(n.axes & p->keys);
-  if (is_made(n.code) || (row && dtype_is_float(n.dtype))) {
+  if (is_stored(p->g, x) || (row && dtype_is_float(n.dtype))) {
     need(p, x);
     return;
   }
+  if (grad_scan_front(p->g, x)) need_of_row(p, grad_scan_front(p->g, x));
+  need_load(p, &n);
   for (uint32_t i = 0; i < n.n; i++) need_of_row(p, n.arg[i]);
 }
 
@@ -198,7 +195,7 @@ static void need_made(Plan *p, Gid x) {
 
 static void need(Plan *p, Gid x) {
   Grad *g = p->g;
-  if (is_made(grad_at(g, x)->code)) {
+  if (is_stored(g, x)) {
     need_made(p, x);
     return;
   }
@@ -224,7 +221,7 @@ static void need(Plan *p, Gid x) {
 // Is x, a value without key axes, read from memory where points need it?
 static bool is_row(const Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
-  if (is_made(n->code)) return true;
+  if (is_stored(p->g, x)) return true;
   if (!dtype_is_float(n->dtype) || (n->axes & p->keys) || n->code == OP_LOAD)
     return false;
   bool forward = x < p->g->forward || n->attr == RK_MIN;
@@ -246,9 +243,13 @@ static void need_below(Plan *p, Gid x) {
   if (p->seen[x]) return;
   p->seen[x] = true;
   need_load(p, n);
-  if (is_row(p, x)) need(p, x);
-  else
-    for (uint32_t i = 0; i < n->n; i++) need_below(p, grad_at(p->g, x)->arg[i]);
+  if (is_row(p, x)) {
+    need(p, x);
+    return;
+  }
+  if (grad_scan_front(p->g, x)) need_below(p, grad_scan_front(p->g, x));
+  for (uint32_t i = 0; i < grad_at(p->g, x)->n; i++)
+    need_below(p, grad_at(p->g, x)->arg[i]);
 }
 
 // Is x the kernel's own sum?
@@ -261,7 +262,7 @@ static bool is_top(const Plan *p, Gid x) {
 static void need_above(Plan *p, Gid x) {
   const GradNode n = *grad_at(p->g, x);
   need_load(p, &n);
-  if (is_made(n.code)) need(p, x);
+  if (is_stored(p->g, x)) need(p, x);
   else if (is_top(p, x)) need_below(p, n.arg[0]);
   else if (x < p->g->forward || (n.axes & p->keys)) need_below(p, x);
   else
@@ -455,13 +456,13 @@ static Gid in_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
 
 // ---------------------------------------------------------------- one tensor
 // The store of a tensor that adds the others': it has the fewest key axes.
-static uint32_t last_of(const Plan *p, uint32_t tensor) {
+static uint32_t last_of(const Plan *p, const GradStore *of) {
   const Grad *g = p->g;
   uint32_t best = UINT32_MAX, least = 65;
   for (uint32_t i = 0; i < g->grads.n; i++) {
     const GradStore *s = &g->grads.at[i];
     uint32_t n = count(grad_store_axes(g, s) & p->keys);
-    if (s->tensor == tensor && n < least) best = i, least = n;
+    if (grad_same_part(g, s, of) && n < least) best = i, least = n;
   }
   return best;
 }
@@ -481,7 +482,7 @@ static bool join(Plan *p) {
   Grad *g = p->g;
   for (uint32_t i = 0; i < g->grads.n; i++) {
     GradStore *s = &g->grads.at[i];
-    uint32_t last = last_of(p, s->tensor);
+    uint32_t last = last_of(p, s);
     GradStore *to = &g->grads.at[last];
     if (last == i) continue;
     if (s->physical != to->physical ||
@@ -535,6 +536,8 @@ static bool loads(const Plan *p, Gid x, uint32_t tensor) {
   if (n->code == OP_LOAD && n->tensor == tensor) return true;
   const GradRead *r = read_of(p->g, x);
   if (r) return r->tensor == tensor;
+  Gid front = x != p->walked ? grad_scan_front(p->g, x) : 0;
+  if (front && loads(p, front, tensor)) return true;
   for (uint32_t i = 0; i < n->n; i++)
     if (loads(p, n->arg[i], tensor)) return true;
   return false;
@@ -564,10 +567,12 @@ static bool reads_from(const Plan *p, const GradStore *s, const GradKernel *k) {
   return false;
 }
 
-// Is kernel k to run before s is made? seen: kernels that were looked at.
 static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k,
-                      uint64_t *seen) {
-  if (reads_from(p, s, k)) return true;
+                      uint64_t *seen);
+
+// By others that s needs.
+static bool is_behind_others(const Plan *p, const GradStore *s,
+                             const GradKernel *k, uint64_t *seen) {
   for (uint32_t i = 0; i < p->g->nkernels; i++) {
     const GradKernel *other = &p->g->kernel[i];
     if (other == k || (*seen >> i & 1) || !reads_from(p, s, other)) continue;
@@ -576,6 +581,12 @@ static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k,
       if (is_behind(p, &other->store[j], k, seen)) return true;
   }
   return false;
+}
+
+// Is kernel k to run before s is made? seen: kernels that were looked at.
+static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k,
+                      uint64_t *seen) {
+  return reads_from(p, s, k) || is_behind_others(p, s, k, seen);
 }
 
 // Is a vector made of matrices, as states at the borders of chunks are?
@@ -607,7 +618,34 @@ static bool has_tiles(const Plan *p, const GradStore *s, const GradKernel *k) {
 
 // The axes that the kernel of s has outside.
 static uint64_t outer_of(const Plan *p, const GradStore *s) {
-  return s->outer ? s->outer : grad_store_axes(p->g, s) & ~p->vecs;
+  uint64_t axes = grad_store_axes(p->g, s) & ~p->vecs;
+  if (s->scan) axes &= ~grad_at(p->g, s->scan)->over;
+  return s->outer ? s->outer : axes;
+}
+
+// May s be made by k, whose walk has a direction?
+static bool walks_alike(const Grad *g, const GradStore *s,
+                        const GradKernel *k) {
+  for (uint32_t i = 0; i < k->n && s->scan; i++) {
+    if (!k->store[i].scan) continue;
+    const GradNode *a = grad_at(g, s->scan), *b = grad_at(g, k->store[i].scan);
+    if (a->over == b->over && ((a->attr ^ b->attr) & GRAD_SCAN_SUFFIX))
+      return false;
+  }
+  return true;
+}
+
+// Is s to be made behind k? What a running sum has in front of a block the
+// kernel that stores it need not read.
+static bool is_behind_other(Plan *p, const GradStore *s, const GradKernel *k) {
+  bool behind = false;
+  for (uint32_t i = 0; i < k->n && !behind; i++) {
+    p->walked = k->store[i].scan;
+    behind = reads(p, s, k->store[i].tensor);
+    p->walked = 0;
+  }
+  uint64_t seen = 0;
+  return behind || is_behind_others(p, s, k, &seen);
 }
 
 // The kernel that s is stored by: all gradients with these axes outside, unless
@@ -624,9 +662,8 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows,
     if (k->outer != outer || !alike || k->n == MAX_GRADS) continue;
     if (k->side != s->side) continue;
     if (k->walk || k->alone || s->alone || !has_tiles(p, s, k)) continue;
-    uint64_t seen = 0;
     if (k->sums && k->sums + sums > COST_GRAD_SUMS) continue;
-    if (is_behind(p, s, k, &seen)) continue;
+    if (!walks_alike(g, s, k) || is_behind_other(p, s, k)) continue;
     k->sums += sums;
     return k;
   }
@@ -653,7 +690,8 @@ static uint64_t summed_by_domains(Plan *p, uint64_t axes) {
 // The axes that are summed in what s stores.
 static uint64_t summed_in(Plan *p, const GradStore *s) {
   memset(p->seen, 0, p->n * sizeof *p->seen);
-  if (!s->outer) return inner_of(p, s->v);
+  uint64_t along = s->scan ? grad_at(p->g, s->scan)->over : 0;
+  if (!s->outer) return inner_of(p, s->v) | along;
   uint64_t at = grad_store_axes(p->g, s) & ~p->vecs;
   return (at | inner_of(p, s->v)) & ~s->outer;
 }
@@ -773,7 +811,15 @@ static Todo row_of(Grad *g, uint32_t read) {
   const GradNode *n = grad_at(g, r.node);
   t.s.alone = n->code == GRAD_MADE && n->attr == GRAD_ALONE;
   Dim shape[8];
+  uint64_t scan;
   t.s.n = row_index(g, r.node, GF_MADE, t.s.index, shape);
+  if (map_get(&g->scans, r.node, &scan)) {
+    Gid size = grad_int(g, grad_scan_block());
+    Gid at = grad_index(g, grad_scan_axis(g, (Gid)scan));
+    t.s.scan = (Gid)scan;
+    t.s.v = grad_at(g, (Gid)scan)->arg[0];
+    t.s.index[t.s.n - 2] = grad_2(g, OP_FLOORDIV, at, size);
+  }
   return t;
 }
 
@@ -911,55 +957,6 @@ static bool sort(const Plan *p) {
   return true;
 }
 
-static void name_kernels(Grad *g) {
-  for (uint32_t i = 0; i < g->nkernels; i++) {
-    GradKernel *k = &g->kernel[i];
-    bool keys = k->outer & grad_role(g, AX_KEY);
-    bool points = !grad_role(g, AX_KEY);
-    const char *name = k->walk   ? "steps"
-                       : k->rows ? "rows"
-                       : keys    ? "keys"
-                       : points  ? "points"
-                                 : "queries";
-    uint32_t same = 0;
-    for (uint32_t j = 0; j < i; j++)
-      same += strncmp(g->kernel[j].name, name, strlen(name)) == 0;
-    k->name = same ? arena_printf(g->m->arena, "%s%u", name, same) : name;
-  }
-}
-
-static bool is_saved(const Grad *g, const GradRead *r) {
-  return g->tensors.at[r->tensor].from == GF_SAVED;
-}
-
-// Exchanges the tensors of two saved rows. False: they are in order.
-static bool turn_saved(Grad *g, GradRead *a, GradRead *b) {
-  if (a->node >= b->node || a->tensor <= b->tensor) return false;
-  if (!is_saved(g, a) || !is_saved(g, b)) return false;
-  GradTensor *x = &g->tensors.at[a->tensor], *y = &g->tensors.at[b->tensor];
-  GradTensor t = *x;
-  uint32_t at = a->tensor;
-  *x = *y, *y = t;
-  a->tensor = b->tensor, b->tensor = at;
-  return true;
-}
-
-// Saved rows are in the order of the program, whatever asks for them first:
-// what is known of dims changes neither the program's outputs nor their names.
-static void order_saved(Grad *g) {
-  for (bool turned = true; turned;) {
-    turned = false;
-    for (uint32_t i = 0; i < g->reads.n; i++)
-      for (uint32_t j = 0; j < g->reads.n; j++)
-        turned |= turn_saved(g, &g->reads.at[i], &g->reads.at[j]);
-  }
-  for (uint32_t i = 1; i < g->tensors.n; i++)
-    for (uint32_t j = 0; j < g->reads.n; j++)
-      if (g->reads.at[j].tensor == i && is_saved(g, &g->reads.at[j]))
-        g->tensors.at[i].name =
-            tensor_name(g, g->reads.at[j].node, GF_SAVED, i);
-}
-
 bool grad_plan(Grad *g) {
   grad_store_chunks(g);
   Plan p = {.g = g, .keys = grad_role(g, AX_KEY), .vecs = grad_role(g, AX_VEC)};
@@ -976,7 +973,7 @@ bool grad_plan(Grad *g) {
     if (is_result(&p, s)) need_of_walk(&p, walk_of(g, s->v, NULL));
     else need_above(&p, s->v);
   }
-  order_saved(g);
+  grad_order_saved(g);
   for (uint32_t i = 0; i < p.parts.n; i++) grad_use_rows(g, &p.parts.at[i]);
   for (uint32_t i = 0; i < g->grads.n; i++) grad_use_rows(g, &g->grads.at[i]);
   grad_pairs(g);
@@ -986,6 +983,6 @@ bool grad_plan(Grad *g) {
   mark(&p);
   if (!g->nkernels || !sort(&p))
     return refuse_map(g, &g->grads.at[0], "its kernels have no order");
-  name_kernels(g);
+  grad_name_kernels(g);
   return true;
 }

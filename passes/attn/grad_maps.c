@@ -103,6 +103,7 @@ typedef struct Swap {
 // Is x read from memory, by whoever needs it or by kernels that are planned?
 static bool is_read(const Grad *g, Gid x) {
   OpCode c = grad_at(g, x)->code;
+  if (grad_scan_front(g, x)) return false;
   if (c == GRAD_RESULT || c == GRAD_MADE || c == OP_SCAN) return true;
   for (uint32_t i = 0; i < g->reads.n; i++)
     if (g->reads.at[i].node == x && g->reads.at[i].asked) return true;
@@ -149,7 +150,9 @@ static Gid swapped(Swap *w, Gid x) {
   for (uint32_t i = 0; i < n.n; i++) args[i] = swapped(w, n.arg[i]);
   n.axes = (n.axes & ~bit) | by;
   if (n.points & bit) n.points = (n.points & ~bit) | by;
+  if (n.code == OP_SCAN && (n.over & bit)) n.over = by;
   Gid y = grad_put(g, n, args);
+  grad_scan_moved(g, x, y, w->axis, w->to);
   if (output) y = grad_1(g, OP_REF, y);
   map_put(&w->done, x, y);
   return y;
@@ -254,7 +257,39 @@ static void sum_where(Maps *m, GradStore *s, Gid same, uint64_t points) {
   s->v = grad_sum(g, x, over, points | grad_at(g, x)->axes);
 }
 
-// Each index of s is an axis.
+// ---------------------------------------------------------------- parts
+// The coordinate that index i of s is, or -1.
+static int64_t part_at(const Grad *g, const GradStore *s, uint32_t i) {
+  const GradNode *n = grad_at(g, s->index[i]);
+  return n->code == OP_CONST && !dtype_is_float(n->dtype) ? n->attr : -1;
+}
+
+// Are all coordinates along axis i of the tensor named, by those loads that are
+// of it? Then each is stored by itself: QKV[b, q, 0], QKV[b, k, 1], ..
+static bool is_in_parts(const Grad *g, const GradStore *s, uint32_t i) {
+  int64_t n;
+  uint64_t seen = 0;
+  Dim size = g->tensors.at[s->tensor].type.size[i];
+  if (!dim_is_const(&g->m->dims, size, &n) || n > 64) return false;
+  for (uint32_t k = 0; k < g->grads.n; k++) {
+    const GradStore *o = &g->grads.at[k];
+    if (o->tensor != s->tensor) continue;
+    int64_t at = part_at(g, o, i);
+    if (at < 0 || at >= n) return false;
+    seen |= (uint64_t)1 << at;
+  }
+  return seen == UINT64_MAX >> (64 - n);
+}
+
+bool grad_same_part(const Grad *g, const GradStore *a, const GradStore *b) {
+  for (uint32_t i = 0; i < a->n && a->tensor == b->tensor; i++)
+    if (part_at(g, a, i) >= 0 && part_at(g, b, i) >= 0 &&
+        a->index[i] != b->index[i])
+      return false;
+  return a->tensor == b->tensor;
+}
+
+// Each index of s is an axis, or a part.
 static bool make_whole(Maps *m, GradStore *s) {
   Grad *g = m->g;
   uint64_t used = 0, points = 0;
@@ -264,6 +299,7 @@ static bool make_whole(Maps *m, GradStore *s) {
     Gid x = s->index[i];
     uint64_t axes = grad_at(g, x)->axes;
     points |= axes;
+    if (is_in_parts(g, s, i)) continue;
     if (is_page(g, s, i)) {
       used |= grad_at(g, s->index[++i])->axes | axes;
       s->physical = true;

@@ -1,6 +1,14 @@
 // grad, part 5: running sums along an axis. The adjoint of one is the running
 // sum of the other direction. A kernel that has keys outside cannot run along
-// them, so each running sum is made before whoever reads it, by blocks:
+// them. Where pairs of rows and keys are summed and tiles have whole blocks of
+// keys (NVIDIA), a kernel of rows stores what each block has in front, a number
+// of each row and block, and all others sum within the block:
+//
+//   front.made[k // n]  = sum over what is in front of the block
+//   scan[k]             = front[k // n] + sum in the block, up to k
+//
+// The kernel that stores it walks in the direction of the sum and needs nothing
+// of it. Elsewhere each running sum is made before whoever reads it:
 //
 //   x.made[k]                                 what is summed; 0 outside of the
 //                                             domain
@@ -98,4 +106,71 @@ Gid grad_scan_value(Grad *g, Gid scan) {
   Gid of = grad_2(g, OP_FLOORDIV, k, size);
   Gid here = sum_of_block(&s, grad_2(g, OP_MUL, of, size), k);
   return grad_2(g, OP_ADD, grad_moved(g, before, s.block, of), here);
+}
+
+// ---------------------------------------------------------------- in place
+int64_t grad_scan_block(void) {
+  return HW_GROUP_ROWS;
+}
+
+uint32_t grad_scan_axis(const Grad *g, Gid scan) {
+  uint32_t axis = 0;
+  while (!(grad_at(g, scan)->over & grad_bit(axis))) axis++;
+  return axis;
+}
+
+// Does a tensor have an element for each of these coordinates? Then so may
+// workspace.
+static bool has_tensor(const Grad *g, Gid x, uint64_t axes) {
+  const GradNode *n = grad_at(g, x);
+  if (n->code == OP_LOAD && !(axes & ~n->axes)) return true;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (has_tensor(g, n->arg[i], axes)) return true;
+  return false;
+}
+
+// Is it read where grad_moved has been?
+static bool is_stored(const Grad *g, Gid scan) {
+  for (uint32_t i = 0; i < g->reads.n; i++)
+    if (g->reads.at[i].node == scan) return true;
+  return false;
+}
+
+// What blocks have in front of them, a function of the block.
+static Gid fronts_of(Grad *g, Gid scan, Scan *s) {
+  const GradNode n = *grad_at(g, scan);
+  DimTab *d = &g->m->dims;
+  Dim extent = g->axes.at[s->axis].axis.extent;
+  Dim blocks = dim_ceildiv(d, extent, grad_scan_block());
+  s->block = axis_of(s, "front", AX_PAR, blocks);
+  uint64_t axes = (n.axes & ~n.over) | grad_bit(s->block);
+  Gid front = grad_made(g, n.arg[0], axes, n.hint);
+  map_put(&g->scans, front, scan);
+  return front;
+}
+
+bool grad_scan_by_blocks(Grad *g, Gid scan) {
+  const GradNode n = *grad_at(g, scan);
+  Scan s = {.g = g, .n = &n, .axis = grad_scan_axis(g, scan)};
+  const Target *tg = g->opt->target;
+  bool nvidia = tg->kind == TARGET_GPU && tg->gpu.vendor != VENDOR_AMD;
+  bool key = grad_role(g, AX_KEY) & n.over, rows = n.axes & ~n.over;
+  if (!nvidia || !key || !rows || is_stored(g, scan)) return false;
+  if (has_tensor(g, n.arg[0], n.axes)) return false;
+  Gid front = fronts_of(g, scan, &s);
+  Gid size = grad_int(g, grad_scan_block()), k = grad_index(g, s.axis);
+  Gid at = grad_2(g, OP_FLOORDIV, k, size);
+  map_put(&g->fronts, scan, grad_moved(g, front, s.block, at));
+  return true;
+}
+
+Gid grad_scan_front(const Grad *g, Gid scan) {
+  uint64_t front = 0;
+  bool scans = grad_at(g, scan)->code == OP_SCAN;
+  return scans && map_get(&g->fronts, scan, &front) ? (Gid)front : 0;
+}
+
+void grad_scan_moved(Grad *g, Gid scan, Gid moved, uint32_t axis, Gid to) {
+  Gid front = grad_scan_front(g, scan);
+  if (front) map_put(&g->fronts, moved, grad_moved(g, front, axis, to));
 }

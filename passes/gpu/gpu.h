@@ -191,6 +191,11 @@ void lower_trinv(Place *p, const Op *op);
 // ---------------------------------------------------------------- memory
 // x as an index of a tensor: i32.
 Value lower_index(Builder *b, Value x);
+// That of a load with this view, as a slice of one of its sides.
+Value lower_index_of(Place *p, Value v, const View *view);
+// A load that is the same in all rows or columns of a tile (one_block.c), or 0.
+Value lower_block_load(Place *p, Builder *b, const Op *op, const View *v,
+                       Type tile);
 // The load as a value of type t.
 Value lower_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
                  Role r);

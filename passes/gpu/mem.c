@@ -50,12 +50,17 @@ static Role index_role(const Place *p, const View *v, Value x, Role r) {
   return v->col < 0 ? r : lower_role(v, t);
 }
 
+Value lower_index_of(Place *p, Value v, const View *view) {
+  return index_value(p, v, index_role(p, view, v, ROLE_ROW));
+}
+
 // What is said of indices.
 static const AttrId promises[] = {AT_INBOUNDS, AT_LOOSE};
 
 Value lower_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
                  Role r) {
-  Value args[MAX_AXES + 1];
+  Value args[MAX_AXES + 1], same = lower_block_load(p, b, op, v, t);
+  if (same || p->failed) return same;
   args[0] = p->memo[op->args[0]][0];
   for (uint32_t i = 1; i < op->nargs; i++) {
     args[i] = index_value(p, op->args[i], index_role(p, v, op->args[i], r));

@@ -114,6 +114,7 @@ static void find_reds(Online *o) {
   for (Op *op = o->region->first; op; op = op->next) {
     uint32_t axis = 0;
     if (op->code == OP_SCAN) {
+      if (ir_attr(op, AT_BLOCK)) continue;  // it is within a tile
       axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
       if (is_key(o->f, axis)) add_red(o, op, axis, true);
     } else if (op->code == OP_REDUCE || op->code == OP_DOT) {

@@ -37,6 +37,12 @@ typedef struct ScanIn {
   uint32_t acc;
 } ScanIn;
 
+// A store of what a sum has in front of each block of keys.
+typedef struct FrontIn {
+  const Op *store;
+  uint32_t acc;
+} FrontIn;
+
 // A reduction or scan over one key axis.
 struct Red {
   Op *op;
@@ -62,6 +68,7 @@ struct Group {
   Vec(Red *) reds;
   Vec(Acc) accs;
   Vec(ScanIn) scans;
+  Vec(FrontIn) fronts;
   int some;   // index of the `any` accumulator, or -1
   int order;  // PassOrder
   FillKind fill;

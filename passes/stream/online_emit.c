@@ -550,6 +550,20 @@ static bool adds_here(const Online *o, const Group *g, const Op *op) {
   return (keys >> g->axis & 1) && !(keys & ~all);
 }
 
+// What a sum has in front of each block is stored by the pass that makes it.
+static void emit_fronts(Emit *e) {
+  Online *o = e->o;
+  for (uint32_t f = 0; f < e->g->fronts.n; f++) {
+    const Op *op = e->g->fronts.at[f].store;
+    Value *args = NEWN(o->arena, Value, op->nargs);
+    for (uint32_t i = 0; i < op->nargs; i++)
+      args[i] =
+          i == 1 ? e->now[e->g->fronts.at[f].acc] : clone_keyed(e, op->args[i]);
+    ir_op(&e->b, OP_STORE, args, op->nargs, op->attrs, op->nattrs, NULL, 0, 0);
+    ir_erase((Op *)(uintptr_t)op);
+  }
+}
+
 // What each key adds to memory is added by the pass.
 static void emit_adds(Emit *e) {
   Online *o = e->o;
@@ -575,6 +589,7 @@ static void emit_local(Online *o, Group *g) {
   note_scores(&e);
   keep_assumes(&e);
   emit_adds(&e);
+  emit_fronts(&e);
   ir_yield(&e.b, term, g->accs.n);
 }
 

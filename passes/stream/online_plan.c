@@ -506,7 +506,8 @@ static bool read_live(const Online *o, const Group *g, uint32_t acc) {
   return false;
 }
 
-static void use_scan(ScanUse *u, Red *r) {
+// The accumulator that has r's running total, in the order of `op`.
+static uint32_t running(ScanUse *u, Red *r, const Op *op) {
   Online *o = u->o;
   Group *g = u->g;
   Arena *a = o->arena;
@@ -516,14 +517,13 @@ static void use_scan(ScanUse *u, Red *r) {
            .live.arena = a,
            .expo.arena = a,
            .ex.arena = a};
-  int order = ir_attr_i(r->op, AT_DIR, DIR_PREFIX) == DIR_PREFIX
-                  ? ORDER_FORWARD
-                  : ORDER_REVERSE;
+  int order = ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_PREFIX ? ORDER_FORWARD
+                                                              : ORDER_REVERSE;
   if (r->kind != RK_SUM)
-    online_fail(o, r->op, "running %s over a key axis is not supported",
+    online_fail(o, op, "running %s over a key axis is not supported",
                 rkind_name(r->kind));
   if (g->order != ORDER_ANY && g->order != order)
-    online_fail(o, r->op,
+    online_fail(o, op,
                 "scans in both directions over axis '%s' are needed "
                 "in one pass",
                 o->f->axes.at[g->axis].name);
@@ -537,7 +537,27 @@ static void use_scan(ScanUse *u, Red *r) {
     vec_push(a, &g->accs, own);
   }
   g->accs.at[i].scan = true;
-  vec_push(a, &g->scans, ((ScanIn){r, i}));
+  return i;
+}
+
+static void use_scan(ScanUse *u, Red *r) {
+  uint32_t acc = running(u, r, r->op);
+  vec_push(u->o->arena, &u->g->scans, ((ScanIn){r, acc}));
+}
+
+static void use_fronts(ScanUse *u) {
+  Online *o = u->o;
+  for (const Op *op = o->region->first; op; op = op->next) {
+    if (op->code != OP_STORE || !ir_attr(op, AT_BLOCK)) continue;
+    Red *r = online_red(o, op->args[1]);
+    if (!r || r->scan || r->dot) {
+      online_fail(o, op, "what blocks have in front of them is no sum");
+      continue;
+    }
+    if (r->group != u->g) continue;
+    uint32_t acc = running(u, r, op);
+    vec_push(o->arena, &u->g->fronts, ((FrontIn){op, acc}));
+  }
 }
 
 static void find_scans(ScanUse *u, Value v) {
@@ -581,6 +601,8 @@ static void scans_first(Online *o, Group *g) {
     if (g->accs.at[i].of) g->accs.at[i].of = to[g->accs.at[i].of - 1] + 1;
   for (uint32_t i = 0; i < g->scans.n; i++)
     g->scans.at[i].acc = to[g->scans.at[i].acc];
+  for (uint32_t i = 0; i < g->fronts.n; i++)
+    g->fronts.at[i].acc = to[g->fronts.at[i].acc];
   for (uint32_t i = 0; i < g->reds.n; i++)
     for (uint32_t j = 0; j < g->reds.at[i]->terms.n; j++)
       g->reds.at[i]->terms.at[j].acc = to[g->reds.at[i]->terms.at[j].acc];
@@ -593,7 +615,8 @@ static void plan_scans(Online *o, Group *g) {
     scans_of_ex(&u, local);
     if (other) scans_of_ex(&u, other);
   }
-  if (g->scans.n) scans_first(o, g);
+  use_fronts(&u);
+  if (g->scans.n || g->fronts.n) scans_first(o, g);
 }
 
 static uint32_t nesting(uint64_t outer) {

@@ -58,6 +58,7 @@ int64_t lane_extent(const Func *f, uint32_t axis) {
 // ---------------------------------------------------------------- the lane
 typedef struct Reuse {
   const Func *f;
+  bool blocks[64];      // per axis: values are summed in blocks of it
   bool batch[64];       // per axis: both operands of a product have it
   int64_t work[64];     // per axis: of a key, in products it makes
   int64_t shared[64];   // per axis: bytes of a key that do not vary with it
@@ -119,6 +120,8 @@ static void count_product(Reuse *r, const Op *op) {
 static void count(void *data, Op *op) {
   Reuse *r = data;
   if (op->code == OP_DOT) count_product(r, op);
+  if (op->code == OP_SCAN && ir_attr(op, AT_BLOCK))
+    r->blocks[ir_attr_i(op, AT_AXIS, 0)] = true;
   if (op->nres != 1) return;
   const Type *t = ir_type(r->f, op->res[0]);
   if (t->kind != TK_ELEM) return;
@@ -134,6 +137,7 @@ static void count(void *data, Op *op) {
 
 // Is axis a the better lane, of two that are declared in this order?
 static bool is_better(const Reuse *r, uint32_t a, uint32_t best) {
+  if (r->blocks[a] != r->blocks[best]) return r->blocks[a];
   if (r->batch[a] != r->batch[best]) return r->batch[best];
   if (r->work[a] != r->work[best]) return r->work[a] > r->work[best];
   if (r->shared[a] != r->shared[best]) return r->shared[a] > r->shared[best];

@@ -16,7 +16,13 @@
 //           %sum = dot(select(%rows, %x, 0), %y) {over = [k]}
 //           store(%A, %sum, %q, %d) {add}
 //
-// Tests: test/passes/tile/adds.tir, adds-gpu.tir.
+// And what a sum has in front of each block of keys is stored by the tile that
+// is the block, as what the loop hands on:
+//
+//   before  store(%A, %sum, %q, k // 64) {axis = k, dir = suffix, block = 64}
+//   after   for(%lo, %hi, 64, ..) { ^(%k0, %sum): store(%A, %sum, %q, %k0 / 64)
+//
+// Tests: test/passes/tile/adds.tir, adds-gpu.tir, fronts.tir.
 #include "passes/tile/loop.h"
 
 static void see_store(void *data, Op *op) {
@@ -170,6 +176,20 @@ static Value part_of(KeyLoop *l, Builder *b, const Op *sum, ValueMap *m) {
   return ir_2(b, OP_MUL, v[0], v[1]);
 }
 
+// All keys of the tile have the same block.
+static void put_front(KeyLoop *l, Builder *b, const Op *op, Value k0,
+                      ValueMap *m) {
+  Value args[MAX_AXES + 3] = {vmap_get(m, op->args[0])};
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    bool keyed = type_has_axis(ir_type(l->t->from, op->args[i]), l->axis);
+    if (keyed) {
+      Value block = ir_const_i(b, DT_I64, ir_attr_i(op, AT_BLOCK, 1));
+      args[i] = ir_2(b, OP_FLOORDIV, k0, block);
+    } else args[i] = tile_need(l, b, op->args[i], m);
+  }
+  ir_op(b, OP_STORE, args, op->nargs, NULL, 0, NULL, 0, 0);
+}
+
 static void add(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
   Value args[MAX_AXES + 3] = {vmap_get(m, op->args[0])}, *at = args + 2;
   const Op *sum = ir_def(l->t->from, op->args[1]);
@@ -190,7 +210,9 @@ static void add(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
   ir_op(b, OP_STORE, args, n + 2 + masked, attrs, nattrs, NULL, 0, 0);
 }
 
-void tile_adds(KeyLoop *l, Builder *b, ValueMap *m) {
+void tile_adds(KeyLoop *l, Builder *b, Value k0, ValueMap *m) {
   for (const Op *op = l->local->first; op; op = op->next)
-    if (op->code == OP_STORE) add(l, b, op, m);
+    if (op->code == OP_STORE && ir_attr(op, AT_BLOCK))
+      put_front(l, b, op, k0, m);
+    else if (op->code == OP_STORE) add(l, b, op, m);
 }

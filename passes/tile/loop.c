@@ -131,7 +131,7 @@ static bool is_open(const KeyLoop *l, const Op *op) {
 // Masked keys must not count in a running sum either.
 static bool masks_scan(const KeyLoop *l, const Op *op) {
   if (op->code != OP_SCAN || !l->masked) return false;
-  if (exposed(l, op->args[0])) return true;
+  if (op->nargs == 1 || exposed(l, op->args[0])) return true;
   for (uint32_t i = 0; i < l->n; i++)
     if (l->local->params.at[i] == op->args[1] && listed(l->op, AT_GUARD, i))
       return true;
@@ -555,7 +555,7 @@ static void tile_of_keys(KeyLoop *l, Builder *b, const KeyTile *x, bool masked,
     if (!scan) vmap_put(&m, l->local->params.at[i], out[i]);
     vmap_put(&cm, l->correct->params.at[l->n + i], out[i]);
   }
-  tile_adds(l, b, &m);
+  tile_adds(l, b, x->k0, &m);
   l->t->around = around;
   l->t->coord[l->axis] = 0;
 }

@@ -82,8 +82,8 @@ Value tile_is_finite(Builder *b, Value v, uint32_t axis);
 // where sums over it are added (GPU): others that multiply v take the same.
 Value tile_adds_rows(const KeyLoop *l, Builder *b, Value from, Value v);
 Value tile_adds_finite(KeyLoop *l, Builder *b, ValueMap *m);
-// The stores of the pass that add, for the tile that is open.
-void tile_adds(KeyLoop *l, Builder *b, ValueMap *m);
+// The stores of the pass, for the tile that is open, whose first key is k0.
+void tile_adds(KeyLoop *l, Builder *b, Value k0, ValueMap *m);
 // Groups of a tile's rows that have bounds of their own, or 0 (group_bounds.c).
 uint32_t tile_own_groups(const TilePlan *p);
 // The executing group's of n intervals.

@@ -155,7 +155,7 @@ typedef struct Tiles {
   bool walked;           // a pair has a sum that is no product of matrices
   int64_t bands;         // products with a row of a table for each difference,
   int64_t band_bytes;    // and what these rows have
-  bool of_keys;          // some are of the keys' vectors
+  bool of_keys;          // some are of the keys' vectors, or in blocks
   int64_t products;      // elements of vectors that a pair multiplies
   int64_t functions;     // of a pair: exponentials and the like
   bool held;             // pairs have values of memory, or of pairs before
@@ -498,6 +498,7 @@ static void measure_tiles(void *data, Op *op) {
   note_bias(s, op);
   bool keys = op->nres == 1 && lane_has_key(s->f, ir_type(s->f, op->res[0]));
   s->scans |= op->code == OP_SCAN && keys;
+  s->of_keys |= tile_blocks_of(op, s->lane) != 0;
   s->adds += op->code == OP_STORE && ir_attr_i(op, AT_ADD, 0);
   if (op->code == OP_KREDUCE) {
     int64_t weights = tile_weights(s->f, s->lane, op, s->seen.arena);
@@ -966,6 +967,7 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
     TilePlan g = gpu_plan(cx, f, tg, &own);
     g.chunk = opt->chunk;
     as_asked(cx, f, opt, &g);
+    tile_whole_blocks(f, &g);
     return g;
   }
   TilePlan p = {.lane = lane_axis(f),
@@ -995,5 +997,6 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
                f->axes.at[p.lane].name, (long long)p.tile_q);
   }
   as_asked(cx, f, opt, &p);
+  tile_whole_blocks(f, &p);
   return p;
 }

@@ -263,6 +263,7 @@ bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
     if (waits_for_loop(t, op)) return true;
     if (op->code == OP_CONST) return tile_constant(t, b, op, m);
     if (!tile_demand(t, b, op, m)) return false;
+    if (op->code == OP_SCAN && !tile_end_block(t, b, op, m)) return false;
     b->span = op->span;
     Op *c = ir_clone(b, t->from, op, m, NULL);
     ir_del_attr(c, AT_NOTE);

@@ -109,6 +109,12 @@ void tile_tidy_chunks(const Func *from, Func *to);
 // Rows of a GPU's tile of a program that multiplies no matrices and has no
 // keys, 0: it does (map.c).
 int64_t tile_map_rows(const Func *f);
+// The block of keys that op is of, 0: it has none (blocks.c).
+int64_t tile_blocks_of(const Op *op, int lane);
+// What lies behind the end of the rows counts nothing in the block of op.
+bool tile_end_block(const Tiler *t, Builder *b, const Op *op, ValueMap *m);
+// Tiles have whole blocks.
+void tile_whole_blocks(const Func *f, TilePlan *p);
 // How many different weights a pass multiplies keys with (weights.c).
 int64_t tile_weights(const Func *f, int lane, Op *pass, Arena *a);
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);

@@ -6,8 +6,10 @@
 
 #include "passes/pass.h"
 
-static const char passes[] = "inline,canon,cse,dce,chunk,grad,canon,cse,dce";
-static const char forward[] = "inline,canon,cse,dce,jvp,canon,cse,dce";
+static const char passes[] = "inline,name_vectors,canon,cse,dce,chunk,grad,"
+                             "canon,cse,dce";
+static const char forward[] = "inline,name_vectors,canon,cse,dce,jvp,canon,"
+                              "cse,dce";
 
 static void keep_phases(Module *m, const char *name) {
   uint32_t n = 0;
@@ -16,11 +18,13 @@ static void keep_phases(Module *m, const char *name) {
   m->funcs.n = n;
 }
 
-// Has the program the attribute with that word?
+// Has the program the attribute, with that word if there is one?
 static bool asks(const Decl *prog, const char *name, const char *word) {
   for (uint32_t i = 0; i < prog->attrs.n; i++) {
     const Attr *a = &prog->attrs.at[i];
-    if (strcmp(a->name, name) || !a->args.n) continue;
+    if (strcmp(a->name, name)) continue;
+    if (!word) return true;
+    if (!a->args.n) continue;
     const Expr *v = a->args.at[0].value;
     return v->kind == EX_NAME && !strcmp(v->name, word);
   }
@@ -35,6 +39,7 @@ static bool run_grad(Ctx *cx, Module *m, const Decl *prog,
       .pass = {.target = target ? target : target_by_name("cpu"),
                .split_k = -1,
                .share_ties = asks(prog->derived->of, "ties", "all"),
+               .wide_weights = asks(prog->derived->of, "p_type", NULL),
                .any_order = asks(prog->derived->of, "deterministic", "off"),
                .grad = *inputs ? inputs : NULL,
                .jvp = *inputs ? inputs : NULL},

@@ -68,6 +68,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
   for (uint32_t i = 0; i < prog->attrs.n; i++) {
     if (strcmp(prog->attrs.at[i].name, "fast") == 0) o.fast = true;
     if (strcmp(prog->attrs.at[i].name, "finite") == 0) o.finite = true;
+    if (strcmp(prog->attrs.at[i].name, "p_type") == 0) o.wide_weights = true;
     o.decode |= drv_for_decode(&prog->attrs.at[i]);
     apply_split(&prog->attrs.at[i], &o);
   }
