@@ -316,7 +316,7 @@ static bool check_gjoin(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0);
   bool ok = x->kind == TK_ELEM ? x->dtype == DT_BOOL && !x->n
                                : x->kind == TK_FRAG && x->dtype == DT_F32 &&
-                                     x->slice == SLICE_ROW && !x->partial;
+                                     x->slice != SLICE_COL && !x->partial;
   if (!ok) return wrong_operand(v, op, 0);
   return type_eq(x, res_type(v, op)) || wrong_result(v, op);
 }

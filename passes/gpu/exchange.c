@@ -3,7 +3,8 @@
 //   %y = gjoin(%x) {kind = max}        sstore(slot(%a, %wg), %x) {trans}
 //                                 ->   bar_sync(1)
 //                                      %y = max(sload(slot(%a, 0)), ..)
-// What is joined together has one barrier.
+// What is joined together has one barrier. A tile is added up in one buffer,
+// group by group.
 // A buffer is written again when all have read it: between two ops with one
 // buffer stands the barrier of another, as each has its own in a region, and
 // those of loops have others than those around. A region with a single one has
@@ -11,6 +12,7 @@
 #include "passes/gpu/exchange.h"
 
 #include "ir/target.h"
+#include "passes/gpu/gpu.h"
 
 enum { MAX_BUFFERS = 16 };
 
@@ -62,6 +64,11 @@ static Value combine(Builder *b, RKind k, Value x, Value y) {
                                 [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
                                 [RK_COUNT] = OP_ADD};
   return ir_2(b, code[k], x, y);
+}
+
+static bool is_tile(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  return t->kind == TK_FRAG && t->slice == SLICE_NONE;
 }
 
 static Value slot(Builder *b, Value all, Value i, Type t) {
@@ -120,13 +127,54 @@ static void put(Exchange *x, Builder *b, const Op *op, Value all) {
 static Type memory_of(const Exchange *x, const Op *op) {
   const Type *t = ir_type(x->f, op->res[0]);
   if (t->kind == TK_ELEM) return type_smem(DT_I32, 1, 1, 4, LY_ROW);
+  if (is_tile(x->f, op->res[0]))
+    return lower_smem_type(t->dtype, t->ext[0], t->ext[1]);
   return type_smem(t->dtype, x->groups, 1, t->ext[0], LY_ROW);
 }
 
 // Is op joined together with the one in front of it?
-static bool goes_on(const Op *op) {
+static bool goes_on(const Func *f, const Op *op) {
   const Op *prev = op->code == OP_GJOIN ? op->prev : NULL;
-  return prev && prev->code == OP_GJOIN && !ir_mentions(op, prev->res[0]);
+  return prev && prev->code == OP_GJOIN && !ir_mentions(op, prev->res[0]) &&
+         !is_tile(f, op->res[0]) && !is_tile(f, prev->res[0]);
+}
+
+// Group g's turn: the first puts its tile, others join theirs with what is
+// there.
+static void take_turn(Exchange *x, Builder *b, const Op *op, Value all,
+                      uint32_t g) {
+  const Type t = *ir_type(x->f, op->res[0]);
+  Value args[] = {all, op->args[0]};
+  Value mine = ir_2(b, OP_EQ, x->wg, i32(b, g));
+  Op *branch = ir_op(b, OP_IF, &mine, 1, NULL, 0, NULL, 0, 2);
+  Builder in = *b;
+  in.before = NULL;
+  in.region = branch->regions[0];
+  if (g) {
+    Value sum = ir_op(&in, OP_SLOAD, &all, 1, NULL, 0, &t, 1, 0)->res[0];
+    RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+    args[1] = combine(&in, k, sum, args[1]);
+  }
+  ir_op(&in, OP_SSTORE, args, 2, NULL, 0, NULL, 0, 0);
+  ir_yield(&in, NULL, 0);
+  in.region = branch->regions[1];
+  ir_yield(&in, NULL, 0);
+}
+
+// Tiles are large: they have one buffer, which groups use in turn.
+static Op *lower_tile(Exchange *x, Builder *b, Op *op) {
+  const Type t = *ir_type(x->f, op->res[0]);
+  Value all = buffer(x, memory_of(x, op), 0, 0);
+  Op *next = op->next;
+  for (uint32_t g = 0; g < x->groups; g++) {
+    barrier(x, b);
+    take_turn(x, b, op, all, g);
+  }
+  barrier(x, b);
+  Value y = ir_op(b, OP_SLOAD, &all, 1, NULL, 0, &t, 1, 0)->res[0];
+  ir_replace_uses(x->f, op->res[0], y);
+  ir_erase(op);
+  return next;
 }
 
 // Op and those that are joined with it, numbered from `at` on; what stands
@@ -139,11 +187,12 @@ static Op *lower(Exchange *x, Op *op, uint32_t depth, uint32_t *at,
                .span = op->span};
   uint32_t first = *at;
   Op *end = op;
+  if (is_tile(x->f, op->res[0])) return lower_tile(x, &b, op);
   if (single) barrier(x, &b);
   do {
     put(x, &b, end, buffer(x, memory_of(x, end), depth, (*at)++));
     end = end->next;
-  } while (end && goes_on(end));
+  } while (end && goes_on(x->f, end));
   b.before = end;
   barrier(x, &b);
   for (Op *o = op, *next; first != *at; o = next) {
@@ -167,18 +216,18 @@ static Op *next_join(const Op *first) {
   return NULL;
 }
 
-static void bring_together(Region *r) {
+static void bring_together(const Func *f, Region *r) {
   for (Op *op = r->first; op; op = op->next) {
-    Op *next = op->code == OP_GJOIN && !goes_on(op) ? next_join(op) : NULL;
+    Op *next = op->code == OP_GJOIN && !goes_on(f, op) ? next_join(op) : NULL;
     while (next && op->next != next) ir_move_before(op->next, op);
   }
 }
 
 static void region(Exchange *x, Region *r, uint32_t depth) {
   uint32_t n = 0, at = 0;
-  bring_together(r);
+  bring_together(x->f, r);
   for (const Op *op = r->first; op; op = op->next)
-    n += is_one(op) && !goes_on(op);
+    n += is_one(op) && !goes_on(x->f, op);
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)

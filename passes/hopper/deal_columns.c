@@ -11,14 +11,21 @@
 //   %r = freduce(mul(%x, %y))             %r = gjoin(freduce(mul(%x, %y)))
 //   gstore(%T, %y, %i, coord())           gstore(%T, %y, %i, coord() + %n)
 //
-// Gradients of a chunk are tens of products one behind the other. Where their
-// sums are more than a thread has registers, and tiles leave no room for
-// another CTA, one group alone waits for each of its products and for what it
-// has spilled. Columns of vectors know of each other by sums over them only,
-// which groups join; what has no such columns, products of steps, each group
-// makes for itself. Not where a product is summed over such columns of a
-// fragment. Level frag; sm_90a, programs without a loop. Needs: lower_gpu; run
-// dce behind it. Tests: test/passes/deal_columns.
+//   %t = sput(%y)                         %t = sput(%y)
+//     : smem<64x128xbf16>                   : smem<64x64xbf16>
+//   %p = mma(%x, %t)                      %p = gjoin(mma(%x, %t))
+//   gstore(%P, %p)                        if(eq(%g, 0)) { gstore(%P, %p) }
+//
+// Gradients of a chunk, and what a phase in front of a recurrence finds of it,
+// are tens of products one behind the other. Where their sums are more than a
+// thread has registers, and tiles leave no room for another CTA, one group
+// alone waits for each of its products and for what it has spilled. Columns of
+// vectors know of each other by sums over them only, which groups join: numbers
+// of rows, and products of steps, tiles of 64 x 64. What is made of these, as
+// the inverse of a chunk, each group makes for itself, and one of them stores
+// it. Not where both groups' tiles have no room, or where each group still
+// needs far more registers than there are. Level frag; sm_90a, programs without
+// a loop. Needs: lower_gpu; run dce behind it. Tests: test/passes/deal_columns.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "ir/target.h"
@@ -33,9 +40,13 @@ typedef struct Deal {
   Value *half;     // by value: its columns that a group has, or 0
   bool *summed;    // by value: made of sums over columns
   bool *waits;     // by value: groups may keep their parts of it apart
+  bool *apart;     // by value: and join no tile that is made of it
+  bool *stays;     // by value: nothing needs all of it
   bool *part;      // by value: a group has a part, all of which add up to it
   Value *joined;   // by value, a part: the sum of all, or 0
+  Value group;     // its number
   Value first;     // of a group's columns
+  int64_t tiles;   // that one of them stores, so far
   Value mine;      // bool: what all groups have is this one's to store, to add
   Builder b;
   Vec(Op *) stores;  // of parts
@@ -58,6 +69,16 @@ static bool is_columns(const Func *f, Value v) {
   return is_acc(t) && t->slice == SLICE_COL && t->ext[0] == GROUPS * HW_PANEL;
 }
 
+// Such a tile in shared memory.
+static bool is_wide_put(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  return op && op->code == OP_SPUT && is_wide_tile(f, op->args[0]);
+}
+
+static bool is_wide(const Func *f, Value v) {
+  return is_wide_tile(f, v) || is_wide_put(f, v);
+}
+
 static Type half_of(const Func *f, Value v) {
   Type t = *ir_type(f, v);
   t.ext[t.slice == SLICE_NONE] /= GROUPS;
@@ -75,6 +96,7 @@ static bool can_halve(const Func *f, Value v) {
   const Op *op = ir_def(f, v);
   if (!is_columns(f, v)) return ir_type(f, v)->kind == TK_ELEM;
   if (!op) return false;
+  if (op->code == OP_FREDUCE) return is_wide_tile(f, op->args[0]);
   if (op->code == OP_COORD || op->code == OP_CONST || op->code == OP_SPLAT)
     return true;
   bool loads = op->code == OP_GLOAD && !ir_attr_i(op, AT_MASKED, 0);
@@ -84,9 +106,18 @@ static bool can_halve(const Func *f, Value v) {
   return true;
 }
 
+// Is it known in halves only: a sum of a wide tile's rows, or made of such?
+static bool is_halved(const Func *f, Value v) {
+  const Op *op = is_columns(f, v) ? ir_def(f, v) : NULL;
+  bool some = op && op->code == OP_FREDUCE && is_wide_tile(f, op->args[0]);
+  for (uint32_t i = 0; op && is_plain(op) && i < op->nargs; i++)
+    some |= is_halved(f, op->args[i]);
+  return some;
+}
+
 static bool can_store(const Func *f, const Op *op) {
   if (ir_attr_i(op, AT_MASKED, 0) || ir_attr_i(op, AT_ADD, 0)) return false;
-  if (!is_wide_tile(f, op->args[1])) return true;
+  if (!is_wide_tile(f, op->args[1]) && !is_halved(f, op->args[1])) return true;
   for (uint32_t i = 2; i < op->nargs; i++) {
     const Type *t = ir_type(f, op->args[i]);
     if (t->kind == TK_FRAG && t->slice != SLICE_ROW &&
@@ -103,8 +134,18 @@ static bool can_spread(const Func *f, const Op *op) {
 
 static bool can_multiply(const Func *f, const Op *op) {
   const Type *b = ir_type(f, op->args[1]);
+  bool columns = ir_attr_i(op, AT_TRANS, 0) || !is_wide_put(f, op->args[1]);
   return op->nargs <= 3 && !ir_attr(op, AT_SPANS) && b->layout != LY_ROW &&
-         dtype_size(b->dtype) == 2 && !is_wide_tile(f, op->args[0]);
+         dtype_size(b->dtype) == 2 && !is_wide(f, op->args[0]) && columns;
+}
+
+// A product of steps that is summed over the columns: each group has a part.
+static bool can_contract(const Func *f, const Op *op) {
+  const Type *t = ir_type(f, op->res[0]);
+  return op->nargs <= 3 && !ir_attr(op, AT_SPANS) && is_acc(t) &&
+         t->ext[0] == HW_PANEL && t->ext[1] == HW_PANEL &&
+         is_wide(f, op->args[0]) && is_wide_put(f, op->args[1]) &&
+         !ir_attr_i(op, AT_TRANS, 0) && !ir_attr_i(op, AT_TRANSA, 0);
 }
 
 static bool can_sum(const Func *f, const Op *op) {
@@ -115,7 +156,16 @@ static bool can_sum(const Func *f, const Op *op) {
 }
 
 // Which rule an op with a wide tile has; others have none.
-typedef enum Rule { REFUSED, PLAIN, READ, PRODUCT, SUM, STORE } Rule;
+typedef enum Rule {
+  REFUSED,
+  PLAIN,
+  READ,
+  PRODUCT,
+  CONTRACT,
+  SUM,
+  VOTE,
+  STORE
+} Rule;
 
 static Rule rule_of(const Func *f, const Op *op) {
   if (is_plain(op)) return PLAIN;
@@ -125,8 +175,15 @@ static Rule rule_of(const Func *f, const Op *op) {
   case OP_BCAST: return can_spread(f, op) ? PLAIN : REFUSED;
   case OP_SLOAD:
     return op->nargs == 1 && !ir_attr_i(op, AT_TRANS, 0) ? READ : REFUSED;
-  case OP_MMA: return can_multiply(f, op) ? PRODUCT : REFUSED;
-  case OP_FREDUCE: return can_sum(f, op) ? SUM : REFUSED;
+  case OP_SPUT: return PLAIN;
+  case OP_MMA:
+    if (can_contract(f, op)) return CONTRACT;
+    return is_wide_tile(f, op->res[0]) && can_multiply(f, op) ? PRODUCT
+                                                              : REFUSED;
+  case OP_FREDUCE:
+    if (ir_attr_i(op, AT_POS, 0) == 0) return PLAIN;
+    return can_sum(f, op) ? SUM : REFUSED;
+  case OP_VOTE: return can_halve(f, op->args[0]) ? VOTE : REFUSED;
   case OP_GSTORE: return can_store(f, op) ? STORE : REFUSED;
   default: return REFUSED;
   }
@@ -134,7 +191,7 @@ static Rule rule_of(const Func *f, const Op *op) {
 
 static bool has_wide(const Func *f, const Op *op) {
   for (uint32_t i = 0; i < op->nargs; i++)
-    if (is_wide_tile(f, op->args[i])) return true;
+    if (is_wide(f, op->args[i]) || is_halved(f, op->args[i])) return true;
   for (uint32_t i = 0; i < op->nres; i++)
     if (is_wide_tile(f, op->res[i])) return true;
   return false;
@@ -154,10 +211,27 @@ static bool can_deal(const Func *f) {
 }
 
 // ---------------------------------------------------------------- parts
+static bool is_tile(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  return t->kind == TK_FRAG && t->slice == SLICE_NONE;
+}
+
 // Groups can join it.
-static bool is_joinable(const Func *f, Value v) {
+static bool is_joinable_slice(const Func *f, Value v) {
   const Type *t = ir_type(f, v);
   return is_acc(t) && t->slice == SLICE_ROW && t->dtype == DT_F32;
+}
+
+static bool is_joinable(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  bool tile = is_acc(t) && t->slice == SLICE_NONE && t->dtype == DT_F32 &&
+              t->ext[0] == HW_PANEL && t->ext[1] == HW_PANEL;
+  return tile || is_joinable_slice(f, v);
+}
+
+// Makes a tile of a slice, which has fewer numbers to join.
+static bool spreads(const Op *op) {
+  return op->code == OP_BCAST || op->code == OP_SPLAT;
 }
 
 static bool is_part(const Deal *d, Value v) {
@@ -192,22 +266,34 @@ static bool is_sum_of_wide(const Func *f, const Op *op) {
   return op->code == OP_FREDUCE && is_wide_tile(f, op->args[0]);
 }
 
-// Parts are joined as late as can be, so that groups meet seldom.
+static bool is_contract(const Func *f, const Op *op) {
+  return op->code == OP_MMA && can_contract(f, op);
+}
+
+// What op, which needs operand i, allows.
+static void see_use(Deal *d, const Op *op, uint32_t i) {
+  Value v = op->args[i], r = op->nres ? op->res[0] : 0;
+  bool linear = is_linear(d, op, v) || (i == 2 && is_contract(d->f, op));
+  bool on = linear && (spreads(op) ? d->apart[r] : d->waits[r]);
+  d->apart[v] &= (linear && d->apart[r]) || is_joinable_slice(d->f, v);
+  d->waits[v] &= on || is_joinable(d->f, v);
+  d->stays[v] &= on;
+}
+
+// Parts are joined as late as can be, so that groups meet seldom; a tile where
+// anything needs all of it, once.
 static void find_parts(Deal *d) {
   const Region *r = d->f->body;
-  for (Value v = 0; v < d->known; v++) d->waits[v] = true;
+  for (Value v = 0; v < d->known; v++)
+    d->waits[v] = d->apart[v] = d->stays[v] = true;
   for (const Op *op = r->first; op; op = op->next)
     for (uint32_t i = 0; i < op->nres; i++) {
-      bool some = is_sum_of_wide(d->f, op);
+      bool some = is_sum_of_wide(d->f, op) || is_contract(d->f, op);
       for (uint32_t k = 0; k < op->nargs; k++) some |= d->summed[op->args[k]];
       d->summed[op->res[i]] = some;
     }
   for (const Op *op = r->last; op; op = op->prev)
-    for (uint32_t i = 0; i < op->nargs; i++) {
-      Value v = op->args[i];
-      bool on = is_linear(d, op, v) && d->waits[op->res[0]];
-      d->waits[v] &= on || is_joinable(d->f, v);
-    }
+    for (uint32_t i = 0; i < op->nargs; i++) see_use(d, op, i);
 }
 
 static Value join(Deal *d, Value v) {
@@ -238,12 +324,15 @@ static Value once(Deal *d, Value v) {
 static void take_parts(Deal *d, Op *op) {
   bool some = false, linear = true;
   for (uint32_t i = 0; i < op->nargs; i++) {
+    Value v = op->args[i];
+    if (is_part(d, v) && is_tile(d->f, v) && !d->stays[v])
+      op->args[i] = join(d, v);
     if (!is_part(d, op->args[i])) continue;
     some = true;
     linear &= is_linear(d, op, op->args[i]);
   }
   if (!some) return;
-  linear = linear && d->waits[op->res[0]];
+  linear = linear && (spreads(op) ? d->apart : d->waits)[op->res[0]];
   bool adds = op->code == OP_ADD || op->code == OP_SUB || op->code == OP_SELECT;
   for (uint32_t i = op->code == OP_SELECT; i < op->nargs; i++)
     if (!linear) op->args[i] = join(d, op->args[i]);
@@ -261,7 +350,7 @@ static Value made(Deal *d, OpCode c, const Value *args, uint32_t n,
 
 // The group's columns of v.
 static Value half(Deal *d, Value v) {
-  if (!is_wide_tile(d->f, v) && !is_columns(d->f, v)) return v;
+  if (!is_wide(d->f, v) && !is_columns(d->f, v)) return v;
   if (d->half[v]) return d->half[v];
   const Op *op = ir_def(d->f, v);
   Type t = half_of(d->f, v);
@@ -281,21 +370,42 @@ static Value product(Deal *d, const Op *op) {
   Value c = op->nargs > 2
                 ? half(d, op->args[2])
                 : ir_op(&d->b, OP_CONST, NULL, 0, &zero, 1, &t, 1, 0)->res[0];
-  Value args[] = {op->args[0], op->args[1], c, d->first};
-  return made(d, OP_MMA, args, 4, op, t);
+  bool own = is_wide_put(d->f, op->args[1]);
+  Value args[] = {op->args[0], half(d, op->args[1]), c, d->first};
+  return made(d, OP_MMA, args, own ? 3 : 4, op, t);
 }
 
-// Largest and least numbers are joined at once.
-static void sum(Deal *d, Op *op) {
-  IrAttr kind = *ir_attr(op, AT_KIND);
+static void contract(Deal *d, Op *op) {
+  for (uint32_t i = 0; i < 2; i++) op->args[i] = half(d, op->args[i]);
+  if (op->nargs > 2) {
+    Value c = op->args[2];
+    bool part = is_part(d, c) && d->stays[c];
+    op->args[2] = part ? c : once(d, join(d, c));
+  }
+  d->part[op->res[0]] = true;
+}
+
+// What all groups find.
+static void join_behind(Deal *d, Op *op) {
   Value r = op->res[0];
-  op->args[0] = half(d, op->args[0]);
-  d->part[r] = kind.i == RK_SUM;
-  if (d->part[r] && d->waits[r]) return;
+  IrAttr kind = *ir_attr(op, AT_KIND);
   d->b.before = op->next;
   Op *join = ir_op(&d->b, OP_GJOIN, &r, 1, &kind, 1, ir_type(d->f, r), 1, 0);
   ir_replace_from(join->next, r, join->res[0]);
   d->part[r] = false;
+}
+
+static void vote(Deal *d, Op *op) {
+  op->args[0] = half(d, op->args[0]);
+  join_behind(d, op);
+}
+
+// Largest and least numbers are joined at once.
+static void sum(Deal *d, Op *op) {
+  Value r = op->res[0];
+  op->args[0] = half(d, op->args[0]);
+  d->part[r] = ir_attr_i(op, AT_KIND, RK_SUM) == RK_SUM;
+  if (!d->part[r] || !d->waits[r]) join_behind(d, op);
 }
 
 static Value read(Deal *d, const Op *op) {
@@ -303,9 +413,30 @@ static Value read(Deal *d, const Op *op) {
   return made(d, OP_SLOAD, args, 2, op, half_of(d->f, op->res[0]));
 }
 
+// A tile is stored whole, through shared memory: they take turns.
+static void store_in_turn(Deal *d, Op *op) {
+  Value turn = ir_const_i(&d->b, DT_I32, d->tiles++ % GROUPS);
+  Value is = ir_2(&d->b, OP_EQ, d->group, turn);
+  op->args[1] = join(d, op->args[1]);
+  Op *branch = ir_op(&d->b, OP_IF, &is, 1, NULL, 0, NULL, 0, 2);
+  for (uint32_t i = 0; i < 2; i++) {
+    Builder in = d->b;
+    in.region = branch->regions[i], in.before = NULL;
+    if (i == 0)
+      ir_op(&in, OP_GSTORE, op->args, op->nargs, op->attrs, op->nattrs, NULL, 0,
+            0);
+    ir_yield(&in, NULL, 0);
+  }
+  ir_erase(op);
+}
+
 // What all groups have one of them stores.
 static void store_once(Deal *d, Op *op) {
   Value args[MAX_AXES + 3];
+  if (is_tile(d->f, op->args[1])) {
+    store_in_turn(d, op);
+    return;
+  }
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = op->args[i];
   args[1] = join(d, args[1]);
   args[op->nargs] = d->mine;
@@ -324,9 +455,14 @@ static void store_parts(Deal *d) {
 static void rewrite_op(Deal *d, Op *op) {
   d->b.before = op;
   d->b.span = op->span;
-  if (op->code == OP_GSTORE && !is_wide_tile(d->f, op->args[1])) {
+  if (op->code == OP_GSTORE && !is_wide_tile(d->f, op->args[1]) &&
+      !is_halved(d->f, op->args[1])) {
     if (is_part(d, op->args[1])) vec_push(d->arena, &d->stores, op);
     else store_once(d, op);
+    return;
+  }
+  if (is_contract(d->f, op)) {
+    contract(d, op);
     return;
   }
   take_parts(d, op);
@@ -336,6 +472,7 @@ static void rewrite_op(Deal *d, Op *op) {
   case READ: d->half[op->res[0]] = read(d, op); break;
   case PRODUCT: d->half[op->res[0]] = product(d, op); break;
   case SUM: sum(d, op); break;
+  case VOTE: vote(d, op); break;
   case STORE:
     for (uint32_t i = 1; i < op->nargs; i++) op->args[i] = half(d, op->args[i]);
     break;
@@ -348,8 +485,8 @@ static void erase_wide(Deal *d) {
   for (Op *op = d->f->body->last, *prev; op; op = prev) {
     prev = op->prev;
     bool old = op->nres == 1 && op->res[0] < d->known;
-    if (old && has_wide(d->f, op) && !ir_count_uses(d->f, op->res[0]))
-      ir_erase(op);
+    bool wide = old && (has_wide(d->f, op) || is_halved(d->f, op->res[0]));
+    if (wide && !ir_count_uses(d->f, op->res[0])) ir_erase(op);
   }
 }
 
@@ -362,6 +499,8 @@ static void deal(Ctx *cx, Func *f) {
             .half = NEWN(a, Value, n),
             .summed = NEWN(a, bool, n),
             .waits = NEWN(a, bool, n),
+            .apart = NEWN(a, bool, n),
+            .stays = NEWN(a, bool, n),
             .part = NEWN(a, bool, n),
             .joined = NEWN(a, Value, n),
             .arena = a};
@@ -374,9 +513,9 @@ static void deal(Ctx *cx, Func *f) {
                   .region = f->body,
                   .before = launch->next,
                   .span = launch->span};
-  Value g = ir_op(&d.b, OP_GROUP, NULL, 0, NULL, 0, &i32, 1, 0)->res[0];
-  d.first = ir_2(&d.b, OP_MUL, g, ir_const_i(&d.b, DT_I32, HW_PANEL));
-  d.mine = ir_2(&d.b, OP_EQ, g, ir_const_i(&d.b, DT_I32, 0));
+  d.group = ir_op(&d.b, OP_GROUP, NULL, 0, NULL, 0, &i32, 1, 0)->res[0];
+  d.first = ir_2(&d.b, OP_MUL, d.group, ir_const_i(&d.b, DT_I32, HW_PANEL));
+  d.mine = ir_2(&d.b, OP_EQ, d.group, ir_const_i(&d.b, DT_I32, 0));
   for (Op *op = d.b.before, *next; op; op = next) {
     next = op->next;
     rewrite_op(&d, op);
@@ -398,10 +537,24 @@ static bool is_crowded(Ctx *cx, Func *f, const Target *t) {
          ir_pressure(f, &cx->scratch).regs > COST_DEAL_PRESS;
 }
 
+// Do the tiles of both groups fit, with those that products in flight keep, and
+// shared tiles that they store from? And need they few registers more than
+// there are? Tried with a copy.
+static bool has_room(Ctx *cx, const Module *m, uint32_t i, const Target *t) {
+  Func *f = ir_copy(m, &cx->scratch)->funcs.at[i];
+  Rings rings;
+  deal(cx, f);
+  return hop_rings_plan(&rings, f, t) && rings.drains &&
+         rings.left >= COST_DEAL_ROOM * GROUPS * HW_PANEL * HW_PANEL * 2 &&
+         ir_pressure(f, &cx->scratch).regs <= COST_DEAL_MOST;
+}
+
 bool pass_deal_columns(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (can_deal(f) && is_crowded(cx, f, opt->target)) deal(cx, f);
+    if (can_deal(f) && is_crowded(cx, f, opt->target) &&
+        has_room(cx, m, i, opt->target))
+      deal(cx, f);
   }
   return true;
 }

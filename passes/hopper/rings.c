@@ -509,7 +509,8 @@ static void use_room(Rings *w, int64_t room) {
   uint32_t least[MAX_RINGS];
   for (uint32_t i = 0; i < w->nrings; i++) least[i] = w->rings[i].stages;
   hop_rings_find_drains(w, w->f->body);
-  if (w->drains && bytes_of(w) > room + shared_by_sides(w, w->f->body)) {
+  int64_t sides = w->groups > 1 ? 0 : shared_by_sides(w, w->f->body);
+  if (w->drains && bytes_of(w) > room + sides) {
     w->lent = hop_rings_lender_of_parts(w);
     w->drains = w->lent >= 0;
   }
@@ -518,10 +519,28 @@ static void use_room(Rings *w, int64_t room) {
   hop_rings_find_pieces(w, room - bytes_of(w));
 }
 
-// Groups of chunks' gradients have each their own.
+// The largest tile that groups join.
+static int64_t joined(const Rings *w, const Region *r) {
+  int64_t most = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    const Type *t = op->code == OP_GJOIN ? ir_type(w->f, op->res[0]) : NULL;
+    bool tile = t && t->kind == TK_FRAG && t->slice == SLICE_NONE;
+    int64_t n = tile ? t->ext[0] * t->ext[1] * dtype_size(t->dtype) : 0;
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = joined(w, op->regions[i]);
+      n = in > n ? in : n;
+    }
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
+// Groups of chunks have each their own, and what code generation needs to
+// exchange values.
 static int64_t computed_of_groups(const Rings *w) {
-  return w->groups > 1 && ir_has_steps(w->f) ? computed_once(w) * w->groups
-                                             : computed(w, w->f->body);
+  if (w->groups == 1 || !ir_has_steps(w->f)) return computed(w, w->f->body);
+  int64_t tile = joined(w, w->f->body), all = computed_once(w) * w->groups;
+  return all + (tile ? tile + (w->groups - 1) * COST_RING_EXCHANGE : 0);
 }
 
 static bool has_op(const Region *r, OpCode c) {
