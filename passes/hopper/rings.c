@@ -511,6 +511,11 @@ static void use_room(Rings *w, int64_t room) {
   hop_rings_find_drains(w, w->f->body);
   if (w->drains && bytes_of(w) > room + shared_by_sides(w, w->f->body)) {
     w->lent = hop_rings_lender_of_parts(w);
+    if (w->lent < 0) {
+      w->lent = hop_rings_lender_of_all(w);
+      w->shares = w->lent >= 0;
+    }
+    if (w->shares) w->rings[w->lent].cuts = true;
     w->drains = w->lent >= 0;
   }
   grow(w, room);
