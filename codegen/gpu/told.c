@@ -11,6 +11,8 @@
 // does not use.
 #include "codegen/gpu/gpu.h"
 
+#include <assert.h>
+
 enum { EACH = 8, CHUNK = 16, LINE = EACH * CHUNK };
 
 typedef struct Told {
@@ -97,11 +99,20 @@ static V row_at(Gpu *n, const Told *x, uint32_t i, V *in) {
   return e_sel(n->g, *in, at, gpu_tensor(n, x->tensor, 0));
 }
 
-static V tile_row(Gpu *n, const Told *x, uint32_t i) {
+// The thread's chunk in its first row of the tile, and how far behind it that
+// of register i is: rows of one thread have the same place in the swizzle.
+static V first_slot(Gpu *n, const Told *x) {
+  V row = LLVMBuildUDiv(n->g->b, n->grp.tid, gpu_i32(n, EACH), "");
+  V col = gpu_mul(n, x->chunk, CHUNK / x->size);
+  return gpu_element(n, x->s, x->t, row, col);
+}
+
+static uint32_t behind(const Told *x, uint32_t i) {
+  enum { SWIZZLE_ROWS = 8 };
   uint32_t at[2];
   frag_at(&x->map, i, 0, at);
-  V first = LLVMBuildUDiv(n->g->b, n->grp.tid, gpu_i32(n, EACH), "");
-  return gpu_add(n, first, gpu_i32(n, at[0]));
+  assert(at[0] % SWIZZLE_ROWS == 0);
+  return at[0] * LINE;
 }
 
 // Are all of the tile's columns known to be the tensor's?
@@ -134,13 +145,14 @@ void gpu_copy_told(Gpu *n, const Op *op) {
   Cg *g = n->g;
   Told x = told_of(n, op);
   LLVMTypeRef byte = LLVMInt8TypeInContext(g->lc);
-  V col = gpu_mul(n, x.chunk, CHUNK / x.size), none = gpu_i32(n, 0);
+  V none = gpu_i32(n, 0), slot = first_slot(n, &x);
   V chunk = wide(n, gpu_mul(n, x.chunk, CHUNK));
   for (uint32_t i = 0; i < x.map.regs; i++) {
-    V in, row = row_at(n, &x, i, &in), to = tile_row(n, &x, i);
-    V from = e_iadd(g, row, chunk), slot = gpu_element(n, x.s, x.t, to, col);
+    V in, row = row_at(n, &x, i, &in);
+    V from = e_iadd(g, row, chunk);
     for (uint32_t k = 0; k < x.t->ext[1] * x.size / LINE; k++) {
-      V more = gpu_i32(n, k * LINE * x.t->ext[0]), bytes = bytes_of(n, &x, k);
+      V more = gpu_i32(n, k * LINE * x.t->ext[0] + behind(&x, i)),
+        bytes = bytes_of(n, &x, k);
       V at = LLVMBuildGEP2(g->b, byte, slot, &more, 1, "");
       Chunk c = {at, e_iadd(g, from, gpu_i64(n, k * LINE)),
                  e_sel(g, in, bytes, none)};

@@ -192,7 +192,18 @@ void nv_bar_arrive(Gpu *n, const Op *op) {
   named(n, op, "llvm.nvvm.barrier.cta.arrive.aligned.count");
 }
 
+// Does another fence follow, in front of which there are waits and numbers
+// only?
+static bool is_fenced_again(const Op *op) {
+  if (op->code != OP_FENCE_ASYNC) return false;
+  while ((op = op->next) && op->code != OP_FENCE_ASYNC)
+    if (op->code != OP_MBAR_WAIT && op->code != OP_SLOT &&
+        !(op_info(op->code)->flags & OPF_ELEM) && op->code != OP_CONST)
+      return false;
+  return op != NULL;
+}
+
 void nv_fence_async(Gpu *n, const Op *op) {
-  (void)op;
+  if (is_fenced_again(op)) return;
   gpu_call(n, "llvm.nvvm.fence.proxy.async.shared_cta", NULL, 0);
 }

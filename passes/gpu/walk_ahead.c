@@ -12,9 +12,11 @@
 // A step waits for memory longer than for its arithmetic, and nothing else runs
 // on a multiprocessor that has few tasks. Loads of what the program only reads,
 // at indices that follow the step; what is asked for behind the last step reads
-// as 0 and is not used. Kernels without products of matrices. NVIDIA: a walk of
-// a large state on AMD would lose the second wave to the registers. Level frag.
-// Needs: lower_gpu. Tests: test/passes/walk_ahead/.
+// as 0 and is not used. Kernels without products of matrices: recurrences, and
+// phases that judge tiles of keys by a mask (passes/stream/mask_bounds.c), each
+// of which meets twice. NVIDIA: a walk of a large state on AMD would lose the
+// second wave to the registers. Level frag. Needs: lower_gpu. Tests:
+// test/passes/walk_ahead/.
 #include "passes/gpu/prefetch.h"
 #include "passes/support/cost.h"
 
@@ -28,6 +30,7 @@ typedef struct Walk {
   Op *loop;
   Op *load[MAX_LOADS];
   uint32_t n, ahead;  // loads; steps
+  bool judges;
 } Walk;
 
 // ---------------------------------------------------------------- candidates
@@ -43,19 +46,22 @@ static bool is_plain(const Op *op) {
   case OP_UNIFORM:
   case OP_GLOAD:
   case OP_GSTORE:
+  case OP_VOTE:
   case OP_YIELD: return true;
   default: return op_info(op->code)->flags & OPF_ELEM;
   }
 }
 
-// Steps that multiply nothing, share nothing, and have no loops.
-static bool is_walk(const Op *loop) {
-  bool stores = false;
+// Steps that multiply nothing, share nothing, and have no loops; `judges`: that
+// store nothing, but find what a mask says of all.
+static bool is_walk(const Op *loop, bool judges) {
+  bool stores = false, votes = false;
   for (const Op *op = loop->regions[0]->first; op; op = op->next) {
     if (op->nregions || !is_plain(op)) return false;
     stores |= op->code == OP_GSTORE;
+    votes |= op->code == OP_VOTE;
   }
-  return stores && loop->nres;
+  return loop->nres && (judges ? votes && !stores : stores && !votes);
 }
 
 // Registers of a thread.
@@ -72,7 +78,7 @@ static void find_loads(Walk *w) {
   uint32_t words = 0;
   for (Op *op = w->loop->regions[0]->first; op; op = op->next) {
     if (op->code != OP_GLOAD || !ir_is_input(w->f, op->args[0]) ||
-        w->n == MAX_LOADS)
+        w->n == MAX_LOADS || (w->judges && ir_attr_i(op, AT_INBOUNDS, 0)))
       continue;
     bool ok = false;
     for (uint32_t i = 1; i < op->nargs; i++)
@@ -161,12 +167,13 @@ static void rewrite(const Walk *w) {
   ir_erase(loop);
 }
 
-static void region(Func *f, Region *r, Arena *a) {
+static void region(Func *f, Region *r, Arena *a, bool judges) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i], a);
-    if (op->code != OP_FOR || !is_walk(op)) continue;
-    Walk w = {.f = f, .a = a, .loop = op};
+    for (uint32_t i = 0; i < op->nregions; i++)
+      region(f, op->regions[i], a, judges);
+    if (op->code != OP_FOR || !is_walk(op, judges)) continue;
+    Walk w = {.f = f, .a = a, .loop = op, .judges = judges};
     find_loads(&w);
     if (w.n && w.ahead) rewrite(&w);
   }
@@ -177,7 +184,7 @@ bool pass_walk_ahead(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (ir_has_steps(f) && !ir_has_products(f)) region(f, f->body, m->arena);
+    if (!ir_has_products(f)) region(f, f->body, m->arena, !ir_has_steps(f));
   }
   return true;
 }

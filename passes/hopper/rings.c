@@ -512,6 +512,11 @@ static void use_room(Rings *w, int64_t room) {
   int64_t sides = w->groups > 1 ? 0 : shared_by_sides(w, w->f->body);
   if (w->drains && bytes_of(w) > room + sides) {
     w->lent = hop_rings_lender_of_parts(w);
+    if (w->lent < 0) {
+      w->lent = hop_rings_lender_of_all(w);
+      w->shares = w->lent >= 0;
+    }
+    if (w->shares) w->rings[w->lent].cuts = true;
     w->drains = w->lent >= 0;
   }
   grow(w, room);

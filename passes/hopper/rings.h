@@ -60,6 +60,7 @@ typedef struct Rings {
   uint32_t pieces;  // of them, which tiles of that type take in turn; 1: none
   bool split;       // all that is stored goes in pieces
   int lent;         // ring whose slot serves as that tile, -1: own room
+  bool shares;      // and each group's, panels of it behind the other's
   bool *wanted;     // by value: the producer needs it
   bool *grouped;    // by value: depends on group()
   uint32_t makers;  // groups that compute tiles of copied ones (rings_made.c)
@@ -150,6 +151,8 @@ int64_t hop_rings_drain_bytes(const Rings *w);
 // A ring whose slot serves stores, or -1; for parts of what is stored, too.
 int hop_rings_lender(const Rings *w);
 int hop_rings_lender_of_parts(Rings *w);
+// One that all groups read, and which has room for what each stores; or -1.
+int hop_rings_lender_of_all(const Rings *w);
 
 // The store goes through w->drain, in as many parts as that takes.
 bool hop_rings_drains(const Rings *w, const Drain *d);

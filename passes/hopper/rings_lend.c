@@ -172,3 +172,34 @@ int hop_rings_lender_of_parts(Rings *w) {
   if (lent < 0) w->drain = all;
   return lent;
 }
+
+// Nothing is stored until the last read of the tile is over.
+static bool read_before(const Rings *w, const Op *fill) {
+  const Op *last = hop_rings_last_read(w, fill, fill->res[0]);
+  for (const Op *op = fill->parent->first; op; op = op->next) {
+    if (stores_box(w, op)) return false;
+    if (op == last) return true;
+  }
+  return false;
+}
+
+// Groups that have columns of the sums each read the same queries, and store
+// columns each: panels of them, when all groups have read.
+int hop_rings_lender_of_all(const Rings *w) {
+  const Type *d = &w->drain;
+  for (uint32_t i = 0; i < w->nrings && w->groups > 1 && !w->whole; i++) {
+    const Ring *r = &w->rings[i];
+    if (!r->site || r->own || r->told || r->made || r->streams ||
+        r->fills != 1 || r->stages != 1 || w->apart)
+      continue;
+    const Type *t = ir_type(w->f, r->site->res[0]);
+    bool holds = t->layout == LY_SW128 && d->layout == LY_SW128 &&
+                 t->dtype == d->dtype && t->ext[0] == d->ext[0] &&
+                 d->ext[1] % HW_PANEL == 0 && d->ext[1] <= 4 * HW_PANEL &&
+                 t->ext[1] >= w->groups * d->ext[1];
+    if (holds && dtype_size(t->dtype) == 2 && hop_rings_in_tasks(w, r->site) &&
+        read_before(w, r->site))
+      return (int)i;
+  }
+  return -1;
+}

@@ -57,6 +57,10 @@ bool hop_role_reads(const Role *r, const Op *op);
 // panel by panel; args are a copy's, without the tile.
 void hop_role_copy_told(const Role *r, Builder *b, const Op *fill, Value at,
                         Value *args);
+// In front of the product of panel i: of those that a fence serves the first
+// waits for all.
+void hop_role_await_told(Builder *b, const Ring *ring, Value slot, Value parity,
+                         uint32_t i);
 // The task that one of the producer's threads has claimed, as all read it.
 Value hop_role_claimed(Role *r, Builder *b);
 

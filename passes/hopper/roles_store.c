@@ -1,6 +1,8 @@
 // Stores of consumers as boxes: from registers through shared tiles.
 #include "passes/hopper/roles.h"
 
+enum { MAX_PANELS = 4 };
+
 static Value i32(Builder *b, int64_t v) {
   return ir_const_i(b, DT_I32, v);
 }
@@ -76,6 +78,33 @@ static void drain_piece(Role *r, Builder *b, const Drain *d, uint32_t at) {
   r->turn++;
 }
 
+// Through the group's panels of a tile that all groups have read.
+static void drain_shared(Role *r, Builder *b, const Drain *d) {
+  const Ring *ring = &r->w->rings[r->w->lent];
+  uint32_t all = ir_type(r->w->f, ring->site->res[0])->ext[1] / HW_PANEL;
+  uint32_t n = d->tile.ext[1] / HW_PANEL;
+  IrAttr threads = attr_i(AT_THREADS, HW_GROUP_THREADS * r->w->groups);
+  Value x = hop_role_value(r, d->op->args[1]), panel[MAX_PANELS];
+  Value id = i32(b, HW_TASK_BARRIER), of = i32(b, all), each = i32(b, n);
+  Value slot = ir_2(b, OP_MUL, r->lent, of);
+  Value first = ir_2(b, OP_MUL, r->group, each);
+  first = ir_2(b, OP_ADD, slot, first);
+  ir_op(b, OP_BAR_SYNC, &id, 1, &threads, 1, NULL, 0, 0);
+  for (uint32_t i = 0; i < n; i++) {
+    Value at = i32(b, i);
+    at = ir_2(b, OP_ADD, first, at);
+    panel[i] = hop_rings_panel_of(b, ring->cut, at);
+    const Type tile = *ir_type(b->fn, panel[i]);
+    Value put[] = {panel[i], columns(r, b, x, &tile, i * HW_PANEL)};
+    ir_op(b, OP_SSTORE, put, 2, NULL, 0, NULL, 0, 0);
+  }
+  ir_bare(b, OP_FENCE_ASYNC);
+  ir_bare(b, OP_GSYNC);
+  for (uint32_t i = 0; i < n; i++)
+    store_box(r, b, d, panel[i], i * HW_PANEL, false);
+  r->drained = true;
+}
+
 // Through the group's shared tile, when the store before has left it; part by
 // part where that has fewer columns.
 void hop_role_drain(Role *r, Builder *b, const Drain *d) {
@@ -83,6 +112,10 @@ void hop_role_drain(Role *r, Builder *b, const Drain *d) {
   Value lent[] = {r->lent ? r->w->rings[r->w->lent].smem : 0, r->lent};
   Value *from = r->lent ? lent : own, x = hop_role_value(r, d->op->args[1]);
   Type tile = d->tile;
+  if (r->w->shares) {
+    drain_shared(r, b, d);
+    return;
+  }
   if (hop_rings_drains_piece(r->w, d)) {
     uint32_t step = r->w->piece.ext[1];
     for (uint32_t at = 0; at < d->tile.ext[1]; at += step)

@@ -41,3 +41,16 @@ Value hop_role_claimed(Role *r, Builder *b) {
   hop_role_arrive(b, ring->empty, t.slot, &each);
   return x;
 }
+
+// A fence takes some sixty cycles, in which no product is asked for: half of
+// the panels have one.
+void hop_role_await_told(Builder *b, const Ring *ring, Value slot, Value parity,
+                         uint32_t i) {
+  uint32_t half = (ring->panels + 1) / 2;
+  if (i % half) return;
+  for (uint32_t k = i; k < i + half && k < ring->panels; k++) {
+    Value at = hop_rings_panel(b, ring, slot, k);
+    hop_role_wait(b, ring->full, at, parity);
+  }
+  ir_bare(b, OP_FENCE_ASYNC);
+}

@@ -408,8 +408,8 @@ static void multiply_panels(Role *r, Builder *b, const Op *op, Tile *t) {
   Value c = hop_role_value(r, op->args[2]);
   for (uint32_t i = 0; i < ring->panels; i++) {
     Value at = hop_rings_panel(b, ring, t->slot, i);
-    hop_role_wait(b, ring->full, at, t->parity);
-    if (ring->told) ir_bare(b, OP_FENCE_ASYNC);
+    if (ring->told) hop_role_await_told(b, ring, t->slot, t->parity, i);
+    else hop_role_wait(b, ring->full, at, t->parity);
     Value x = ir_2(b, OP_MUL, left->args[1], i32(b, ring->panels));
     x = hop_rings_panel_of(b, rows->cut, ir_2(b, OP_ADD, x, i32(b, i)));
     Value args[] = {x, hop_rings_panel_of(b, ring->cut, at), c,
