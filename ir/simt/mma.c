@@ -210,10 +210,6 @@ static uint32_t first_of(Wave *w, const Op *op) {
   return op->nargs > 3 ? (uint32_t)simt_scalar(w, op->args[3]) : 0;
 }
 
-static uint32_t first_k(Wave *w, const Op *op) {
-  return op->nargs > 4 ? (uint32_t)simt_scalar(w, op->args[4]) : 0;
-}
-
 static double stored(const Dense *d, bool turned, uint32_t i, uint32_t k) {
   return turned ? d->at[k * d->cols + i] : d->at[i * d->cols + k];
 }
@@ -228,7 +224,6 @@ static Product product_of(Wave *w, const Op *op) {
                .async = op->code == OP_WGMMA};
   p.k = p.at->ext[p.ta ? 0 : 1];
   p.from = first_of(w, op);
-  p.from_k = first_k(w, op);
   p.rows = 16 * w->grp->waves;
   p.dealt = ir_attr_i(op, AT_DEALT, 0);
   if (p.dealt) *(p.tb ? &p.from_k : &p.from) += 16 * (w->id - w->grp->first);
@@ -418,6 +413,35 @@ static const Instr *amd_unit(const Wave *w, const Product *p) {
 }
 
 // ---------------------------------------------------------------- others
+// The sum of n numbers as wgmma makes it of 8-bit floats: all are aligned to
+// the largest, of which 13 bits behind the first one stay.
+static double add_aligned(const double *x, uint32_t n) {
+  enum { KEPT = 13 };
+  double most = 0, sum = 0;
+  int e;
+  for (uint32_t i = 0; i < n; i++) {
+    if (!isfinite(x[i])) most = INFINITY;
+    most = fmax(most, fabs(x[i]));
+  }
+  frexp(most, &e);
+  double unit = ldexp(1, e - 1 - KEPT);
+  for (uint32_t i = 0; i < n; i++)
+    sum += isfinite(most) && most > 0 ? trunc(x[i] / unit) * unit : x[i];
+  return (double)(float)sum;
+}
+
+// Steps of 32 bytes.
+static double by_bytes(const double *a, const double *b, uint32_t k, double c) {
+  enum { STEP = 32 };
+  double x[STEP + 1];
+  for (uint32_t s = 0; s < k; s += STEP) {
+    for (uint32_t i = 0; i < STEP; i++) x[i] = a[s + i] * b[s + i];
+    x[STEP] = c;
+    c = add_aligned(x, STEP + 1);
+  }
+  return c;
+}
+
 // Fused multiply-adds, in f32.
 static void by_elements(Wave *w, const Product *p, WaveVal *r) {
   const WaveMap *m = simt_map(w, p->op->res[0], p->ct);
@@ -431,7 +455,10 @@ static void by_elements(Wave *w, const Product *p, WaveVal *r) {
       a[l] = &p->a.at[at[0] * (p->ta ? 1 : p->a.cols)];
       b[l] = &p->b.at[at[1] * (p->tb ? 1 : p->b.cols)];
     }
-    for (uint32_t k = 0; k < p->k; k++)
+    bool bytes = p->async && is_bytes(p);
+    for (uint32_t l = 0; l < lanes && bytes; l++)
+      c[l] = by_bytes(a[l], b[l], p->k, c[l]);
+    for (uint32_t k = 0; k < p->k && !bytes; k++)
       for (uint32_t l = 0; l < lanes; l++)
         c[l] = (double)(float)(c[l] + a[l][k * a_step] * b[l][k * b_step]);
   }

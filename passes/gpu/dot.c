@@ -5,6 +5,7 @@
 // is split: x = x0 + x1 + x2 with xi in bf16, x0 = bf16(x), x1 = bf16(x - x0),
 // ..; three parts hold all 24 bits of an f32. Of the products of parts those
 // with i + j < 3 count, smallest first: what is dropped is below 2^-24.
+#include "passes/support/bytes.h"
 #include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
 
@@ -44,13 +45,15 @@ static int other_axis(const Type *t, uint32_t axis) {
 }
 
 // 8-bit floats that come from memory are multiplied as they are where the
-// matrix units can: rows of both in the order of memory, nothing to add to.
+// matrix units can: rows of both in the order of memory, nothing to add to; on
+// sm_90a those that nobody has made 16-bit copies of (passes/support/bytes.c).
 // What is not OCP's has no infinities, which f8e4m3 has not either.
 static bool as_bytes(Place *p, const Op *op, const Product *d) {
   const GpuFacts *gpu = &p->target->gpu;
   Value v[] = {d->a, d->b};
   uint32_t rows[] = {d->m, d->n};
-  if (gpu->op8 == LY_ACC || op->nargs > 2) return false;
+  bool there = bytes_multiply(p->f, op, gpu) && !p->once;
+  if ((gpu->op8 == LY_ACC && !there) || op->nargs > 2) return false;
   for (uint32_t i = 0; i < 2; i++) {
     const Type *t = ir_type(p->f, v[i]);
     int64_t k = 0;
@@ -62,6 +65,20 @@ static bool as_bytes(Place *p, const Op *op, const Product *d) {
     if (!k || k % HW_BYTE_STEP) return false;
   }
   return true;
+}
+
+bool lower_widens_as_read(const Place *p, Value v, DType other) {
+  const GpuFacts *gpu = &p->target->gpu;
+  const Type *t = ir_type(p->f, v);
+  bool steps = true;
+  for (uint32_t i = 0; i < t->n; i++) {
+    int64_t n = 0;
+    if (p->f->axes.at[t->axis[i]].role != AX_VEC) continue;
+    dim_is_const(&p->m->dims, t->size[i], &n);
+    steps &= n && n % (2 * HW_BLOCK) == 0;  // what a warp reads at once
+  }
+  return gpu->hopper && p->most == gpu->rows && dtype_is_float16(other) &&
+         dtype_is_float(t->dtype) && dtype_size(t->dtype) == 1 && steps;
 }
 
 static bool is_product(Place *p, const Op *op, Product *d) {
@@ -92,6 +109,7 @@ static bool is_product(Place *p, const Op *op, Product *d) {
   d->t = d->u = common_type(ta, tb);
   d->na = parts_in(ta, d->t);
   d->nb = parts_in(tb, d->t);
+  if (lower_widens_as_read(p, d->b, ta) && lower_is_box(p, d->b, tb)) d->u = tb;
   return true;
 }
 

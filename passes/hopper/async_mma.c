@@ -36,9 +36,12 @@ static bool suits(const Func *f, const Op *op) {
   const Type *c = ir_type(f, op->res[0]);
   bool frag = a->kind == TK_FRAG && a->layout == LY_ACC;
   double zero;
-  if (ir_attr_i(op, AT_DEALT, 0)) return false;
+  if (ir_attr_i(op, AT_DEALT, 0) ||
+      dtype_size(a->dtype) != dtype_size(b->dtype))
+    return false;
   return (frag || is_swizzled(a)) && is_swizzled(b) &&
-         dtype_size(a->dtype) == 2 && c->ext[0] % 64 == 0 &&
+         (dtype_size(a->dtype) == 2 || (dtype_size(a->dtype) == 1 && !frag)) &&
+         c->ext[0] % 64 == 0 &&
          (op->nargs < 3 || ir_const_value(f, op->args[2], &zero) ||
           !used_behind(op, op->args[2]));
 }
@@ -151,9 +154,10 @@ static void start(Func *f, Op *op) {
 }
 
 // What a product adds to is a sum times a factor that is mostly 1: warps whose
-// rows all have that do not multiply. Of groups with columns of their own.
+// rows all have that do not multiply. Of groups with columns of their own, and
+// where warps widen what they read: instructions are what is short of there.
 static void scale_late(Func *f, Op *op) {
-  Op *mul = op->nargs > 3 ? ir_def(f, op->args[2]) : NULL;
+  Op *mul = op->nargs > 2 ? ir_def(f, op->args[2]) : NULL;
   if (!mul || mul->code != OP_MUL || mul->parent != op->parent ||
       ir_count_uses(f, mul->res[0]) != 1)
     return;
@@ -172,10 +176,17 @@ static void region(Func *f, Region *r) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i]);
     if (op->code != OP_MMA || !suits(f, op)) continue;
-    scale_late(f, op);
+    if (op->nargs > 3) scale_late(f, op);
     hoist(f, op);
     start(f, op);
   }
+}
+
+static void scale_widened(void *data, Op *op) {
+  Func *f = data;
+  if (op->code != OP_MMA || !ir_attr_i(op, AT_DEALT, 0)) return;
+  const Type *a = ir_type(f, op->args[0]), *b = ir_type(f, op->args[1]);
+  if (dtype_size(b->dtype) < dtype_size(a->dtype)) scale_late(f, op);
 }
 
 static bool has_chunks(const Region *r) {
@@ -217,6 +228,7 @@ bool pass_async_mma(Ctx *cx, Module *m, const PassOpt *opt) {
     if ((ir_has_steps(f) || has_columns(f->body)) &&
         (is_group(f, t) || hop_rings_plan(&rings, f, t)))
       region(f, f->body);
+    ir_walk(f->body, scale_widened, f);
   }
   return true;
 }

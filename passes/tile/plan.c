@@ -7,6 +7,7 @@
 #include "ir/target.h"
 #include "passes/support/balance.h"
 #include "passes/support/band.h"
+#include "passes/support/bytes.h"
 #include "passes/support/columns.h"
 #include "passes/support/cost.h"
 #include "passes/support/relief.h"
@@ -173,11 +174,6 @@ typedef struct Tiles {
   OwnKind own;  // bounds that groups of rows would have
 } Tiles;
 
-static int64_t operand_bytes(DType t, DType other) {
-  if (t == DT_F16 && other != DT_F16 && dtype_size(other) > 1) return 4;
-  return dtype_size(t) <= 2 ? 2 : t == DT_TF32 ? 4 : 6;
-}
-
 static bool is_copied(void *data, Value idx) {
   Tiles *s = data;
   if (tile_steps_by_one(s->f, idx)) return true;
@@ -203,7 +199,8 @@ static int64_t *bytes_of(Tiles *s, const Type *t) {
   return matrix ? &s->matrix_bytes : &s->row_bytes;
 }
 
-static void measure_operand(Tiles *s, Value v, DType other) {
+static void measure_operand(Tiles *s, const Op *dot, uint32_t side) {
+  Value v = dot->args[side];
   const Type *t = ir_type(s->f, v);
   const Op *op = ir_def(s->f, v);
   int64_t n = all_columns(s, op, lane_elements(s->f, t));
@@ -212,12 +209,13 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   map_put(&s->seen, v, 1);
   bool key = lane_has_key(s->f, t);
   // AMD: rows in parts are never in shared memory (passes/gpu/dot.c).
-  bool parts = s->staged && !key && operand_bytes(t->dtype, other) != 2;
-  int64_t size = dtype_size(t->dtype), bytes = operand_bytes(t->dtype, other);
+  int64_t size = dtype_size(t->dtype);
+  int64_t bytes = bytes_of_operand(s->f, dot, side, s->once ? NULL : s->gpu);
+  bool parts = s->staged && !key && bytes != 2;
   if (!parts) *bytes_of(s, t) += n * bytes;
-  bool copied = op && op->code == OP_LOAD &&
-                (size == 2 || (size == 1 && s->staged)) && bytes == 2;
-  bool told = copied && s->once && s->lane >= 0 &&
+  bool copied = op && op->code == OP_LOAD && bytes <= 2 &&
+                (size == bytes || (size == 1 && s->staged));
+  bool told = copied && bytes == 2 && s->once && s->lane >= 0 &&
               tile_told_keys(s->f, op, (uint32_t)s->lane, s->boxes);
   for (uint32_t i = 1; copied && !told && i < op->nargs; i++)
     if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
@@ -485,14 +483,6 @@ static int64_t kept_through(const Func *f, const Op *pass, Arena *a) {
 // floats each.
 enum { BLOCK_BYTES = 2 * HW_BLOCK };
 
-static bool is_joined(const Func *f, const Op *dot, int lane) {
-  double k;
-  const Type *t = ir_type(f, dot->res[0]);
-  return lane >= 0 && lane_has_key(f, t) && !type_has_axis(t, (uint32_t)lane) &&
-         (ir_const_value(f, dot->args[0], &k) ||
-          ir_const_value(f, dot->args[1], &k));
-}
-
 static void measure_tiles(void *data, Op *op) {
   Tiles *s = data;
   note_bias(s, op);
@@ -514,88 +504,14 @@ static void measure_tiles(void *data, Op *op) {
   note_pair(s, op);
   note_walked(s, op);
   note_bands(s, op);
-  if (op->code == OP_DOT && is_joined(s->f, op, s->lane)) {
+  if (op->code == OP_DOT && tile_joined(s->f, op, s->lane)) {
     s->block_bytes += BLOCK_BYTES;
     return;
   }
   if (op->code == OP_DOT)
     s->scores += lane_has_key(s->f, ir_type(s->f, op->res[0]));
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-    measure_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype);
-}
-
-typedef struct Shared {
-  Ctx *cx;
-  const Func *f;
-  uint32_t lane;
-  bool ok;
-  bool keys;      // there are some
-  bool excludes;  // the pass leaves out keys for all rows
-  bool select;    // and selects terms, not scores
-} Shared;
-
-// Are an operand's rows of a step boxes of its tensor, one behind the other or
-// in pages (passes/tile/page_tiles.c)?
-static bool is_in_boxes(const Func *f, Value idx) {
-  int64_t page = tile_page_of(f, idx);
-  return tile_steps_by_one(f, idx) || (page && page % (2 * HW_BLOCK) == 0);
-}
-
-// Operands that all rows have in common can be copied from memory as they are.
-// Those of keys that no row sees are cleaned, unless they are a neighbour's.
-static void note_operand(Shared *s, Value v, DType other, bool sum) {
-  const Op *op = ir_def(s->f, v);
-  const Type *t = ir_type(s->f, v);
-  if (type_has_axis(t, s->lane)) return;
-  bool clean = s->excludes && (sum || s->select);
-  if (op && tile_is_made(s->f, op) && !s->select) clean = false;
-  for (uint32_t i = 0; clean && i < t->n; i++)
-    if (s->f->axes.at[t->axis[i]].role == AX_KEY && !s->select)
-      clean = !op || op->code != OP_LOAD || !lane_packed(s->f, op, t->axis[i]);
-  s->ok &= !clean;
-  s->ok &= op && op->code == OP_LOAD && dtype_size(t->dtype) == 2 &&
-           operand_bytes(t->dtype, other) == 2;
-  for (uint32_t i = 1; s->ok && i < op->nargs; i++)
-    if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
-      s->ok = is_in_boxes(s->f, op->args[i]);
-}
-
-// Does the domain exclude keys for all rows? Their data are cleaned then.
-static bool excludes_keys(const Shared *s, Value v) {
-  const Op *op = ir_def(s->f, v);
-  const Type *t = ir_type(s->f, v);
-  if (op && op->code == OP_AND)
-    return excludes_keys(s, op->args[0]) || excludes_keys(s, op->args[1]);
-  return lane_has_key(s->f, t) && !type_has_axis(t, s->lane);
-}
-
-static void note_shared(void *data, Op *op) {
-  Shared *s = data;
-  if (op->code == OP_KREDUCE)
-    s->ok &=
-        !ir_attr_i(op, AT_SPARSE, 0) || tile_bounds_wanted(s->cx, s->f, op);
-  if (op->code == OP_KREDUCE) {
-    s->keys = true;
-    s->excludes = excludes_keys(s, op->regions[0]->last->args[0]);
-    s->select = ir_attr_i(op, AT_FILL, FILL_SELECT) == FILL_SELECT;
-  }
-  bool sum =
-      op->code == OP_DOT && !lane_has_key(s->f, ir_type(s->f, op->res[0]));
-  if (op->code == OP_DOT && is_joined(s->f, op, (int)s->lane)) return;
-  for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-    note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype, sum);
-}
-
-// Two groups of warps share a task's keys where their tiles are copied; few
-// rows are one group's.
-static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
-  Shared s = {.cx = cx,
-              .f = f,
-              .lane = (uint32_t)lane,
-              .ok = tg->gpu.hopper && lane >= 0};
-  if (s.ok) ir_walk(f->body, note_shared, &s);
-  if (tg->gpu.vendor == VENDOR_AMD) return HW_GROUP_WARPS * tg->gpu.rows;
-  return s.ok && s.keys ? 2 * HW_GROUP_ROWS : HW_GROUP_ROWS;
+    measure_operand(s, op, i);
 }
 
 // Do products take so many times what a pair's exponential takes?
@@ -929,7 +845,7 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
     return p;
   }
   if (columns_plan(cx, f, opt, &p)) return p;
-  p.tile_q = gpu_rows(cx, f, tg, p.lane);
+  p.tile_q = tile_gpu_rows(cx, f, tg, p.lane);
   // AMD: two workgroups share a CU; K and V wait in registers too, as queries
   // do while there are enough.
   bool amd = tg->gpu.vendor == VENDOR_AMD;

@@ -106,6 +106,10 @@ uint64_t tile_outer(Func *f, const Target *tg);
 // need not (tidy.c).
 bool tile_plan_chunk(Ctx *cx, const Func *f, const Target *tg, TilePlan *p);
 void tile_tidy_chunks(const Func *from, Func *to);
+// Rows of a GPU's tile of keys' products, and whether a product's keys are
+// added to another's (rows.c).
+int64_t tile_gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane);
+bool tile_joined(const Func *f, const Op *dot, int lane);
 // Rows of a GPU's tile of a program that multiplies no matrices and has no
 // keys, 0: it does (map.c).
 int64_t tile_map_rows(const Func *f);
