@@ -92,6 +92,8 @@ void grad_open_body(Grad *g, const Op *op, const Gid *init) {
                            .name = ir_info(g->f, op->res[i])->hint};
   }
   open_walk(g, &w);
+  // numbers of channels: neighbours of a tile are these, not steps
+  if (!(w.state & grad_role(g, AX_VEC))) g->front |= grad_bit(w.axis);
   for (uint32_t i = 0; i < op->nargs; i++)
     g->node[op->regions[0]->params.at[i]] = w.any[i].front;
 }

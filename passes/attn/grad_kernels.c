@@ -298,6 +298,7 @@ static Gid sum_of_blocks(Plan *p, const GradStore *s, const GradNode *x,
   Dim blocks = dim_ceildiv(d, extent, COST_GRAD_CHUNK);
   uint32_t block = block_axis(g, "block", AX_PAR, blocks);
   uint32_t in = block_axis(g, "in", AX_VEC, size);
+  if (g->front & grad_bit(steps)) g->front |= grad_bit(block);
   Gid many = grad_int(g, COST_GRAD_CHUNK), end = grad_dim(g, extent);
   Gid at = grad_2(g, OP_MUL, grad_index(g, block), many);
   at = grad_2(g, OP_ADD, at, grad_index(g, in));

@@ -67,11 +67,31 @@ static DType made_type(const Grad *g, Gid x) {
                                                             : grad_kept(g, x);
 }
 
+// Is it a state of each step of any kind?
+static bool is_of_steps(const Grad *g, Gid x) {
+  const GradNode *n = grad_at(g, x);
+  return n->code == GRAD_RESULT && n->attr >= GRAD_STATES &&
+         n->attr < GRAD_LAST;
+}
+
+// A step stores what it has side by side: channels lie as they do in inputs.
+static void put_step_first(Grad *g, Gid x, Gid *index, Dim *shape, uint32_t n) {
+  uint32_t axis = g->walks.at[grad_at(g, grad_at(g, x)->arg[0])->attr].axis, i;
+  for (i = 0; i + 1 < n && !(grad_at(g, index[i])->axes & grad_bit(axis));) i++;
+  Gid step = index[i];
+  Dim steps = shape[i];
+  memmove(index + 1, index, i * sizeof *index);
+  memmove(shape + 1, shape, i * sizeof *shape);
+  index[0] = step, shape[0] = steps;
+}
+
 // Where x is in a tensor of rows: at its coordinates, or it is one number.
 uint32_t grad_row_index(Grad *g, Gid x, GradFrom from, Gid *index, Dim *shape) {
   uint64_t axes = grad_at(g, x)->axes;
-  return from == GF_SAVED ? grad_coordinates_saved(g, axes, index, shape)
-                          : grad_coordinates(g, axes, index, shape);
+  if (from == GF_SAVED) return grad_coordinates_saved(g, axes, index, shape);
+  uint32_t n = grad_coordinates(g, axes, index, shape);
+  if (is_of_steps(g, x)) put_step_first(g, x, index, shape, n);
+  return n;
 }
 
 // A tensor of rows for x.
