@@ -26,10 +26,18 @@ enum {
 // `attr`; its operands are all that the items have), and result `attr` of one:
 // 0 is the last state, others are reads in their order, as functions of the
 // step. From GRAD_WRITES on: what item `attr` - GRAD_WRITES writes. GRAD_FRONT:
-// the state in front of each block of steps, in the order of the walk.
+// the state in front of each block of steps, in the order of the walk. Of walks
+// of any step: from GRAD_STATES on state `attr` - GRAD_STATES in front of each
+// step, from GRAD_LAST on the last one; GRAD_NEXT: the list of those behind it.
 #define GRAD_WALK OP_RECUR
 #define GRAD_RESULT OP_YIELD
-enum { GRAD_WRITES = 1 << 16, GRAD_FRONT = 1 << 17 };
+enum {
+  GRAD_WRITES = 1 << 16,
+  GRAD_FRONT = 1 << 17,
+  GRAD_STATES = 1 << 18,
+  GRAD_LAST = 1 << 19,
+  GRAD_NEXT = 1 << 20,
+};
 // Its operand, which a kernel of its own makes; `attr`: 1 + its GradView, or 0.
 #define GRAD_MADE OP_ASSUME
 // In place of a view: its vectors have 16 bits; its kernel makes nothing else.
@@ -82,6 +90,15 @@ typedef struct GradGauge {
   double by;
 } GradGauge;
 
+// A state of a walk whose steps are any function: its values in front of and
+// behind each step, behind the last.
+typedef struct GradState {
+  DType dtype;
+  uint64_t axes;
+  Gid init, front, next, last;
+  const char *name;
+} GradState;
+
 // A recurrence along an axis.
 typedef struct GradWalk {
   uint32_t axis;
@@ -102,7 +119,10 @@ typedef struct GradWalk {
   uint32_t n, nreads;
   GradItem item[MAX_ITEMS];
   Gid node;
-  Gid *result;  // of the program's: by number
+  Gid *result;       // of the program's: by number
+  uint32_t nstates;  // of any step; else 0, and it has items
+  GradState *any;
+  Gid mirror;  // of the program's: the walk of its cotangents
   const char *name;
   Span span;
 } GradWalk;
@@ -254,6 +274,10 @@ static inline const GradNode *grad_at(const Grad *g, Gid x) {
 static inline Span grad_span(const Grad *g, Span s) {
   return span_known(s) ? s : g->f->span;
 }
+// Does a kernel of its own make such nodes, or a recurrence?
+static inline bool grad_is_made(OpCode c) {
+  return c == GRAD_RESULT || c == GRAD_MADE || c == OP_SCAN;
+}
 uint64_t grad_role(const Grad *g, AxisRole r);  // the axes of that role
 
 // ---- grad_graph.c
@@ -322,6 +346,25 @@ bool grad_import_walk(Grad *g, const Op *op, Gid (*node)(void *, Value),
                       void *data);
 // Adjoints of results become those of operands.
 bool grad_reverse_walk(Grad *g, const GradWalk *w);
+
+// ---- grad_body.c
+// A recurrence of any step: its states in front of each step become nodes, of
+// which the step is imported, then what it yields closes it.
+void grad_open_body(Grad *g, const Op *op, const Gid *init);
+void grad_close_body(Grad *g, const Op *op, const Gid *next);
+// What flows to states behind a step goes on; what has flowed to those in front
+// of it is what flows to the step before.
+void grad_reverse_step(Grad *g, const GradWalk *w);
+void grad_reverse_body(Grad *g, const GradWalk *w);
+// Adjoints of what ends a step, so that rules reach it.
+void grad_seed_bodies(Grad *g);
+// Which states have gradients. True: some more have.
+bool grad_find_active_states(Grad *g);
+// Is there one? What its steps have is made again of their states: the program
+// stores nothing of them.
+bool grad_has_steps(const Grad *g);
+// What x is made of: of a walk of any step, what its steps need.
+const Gid *grad_operands(const Grad *g, Gid x, uint32_t *n);
 
 // ---- grad_gauge.c
 // Is x the maximum behind a step that keeps a walk in range? What flows to it
@@ -394,9 +437,17 @@ const char *grad_tensor_name(Grad *g, Gid x, GradFrom from, uint32_t n);
 void grad_order_saved(Grad *g);
 void grad_name_kernels(Grad *g);
 
-// ---- grad_kernels.c
+// ---- grad_reads.c
 // How x is kept in workspace: f64 in f64, all else in f32.
 DType grad_kept(const Grad *g, Gid x);
+GradRead *grad_read_of(Grad *g, Gid x);  // NULL: no kernel reads it
+// 1 + the output that has the value x, and nothing else's coordinates; or 0.
+uint32_t grad_output_of(const Grad *g, Gid x);
+// Where x is in a tensor of rows, and a new one for it.
+uint32_t grad_row_index(Grad *g, Gid x, GradFrom from, Gid *index, Dim *shape);
+uint32_t grad_row_tensor(Grad *g, Gid x, GradFrom from);
+
+// ---- grad_kernels.c
 bool grad_plan(Grad *g);
 
 // ---- grad_emit.c

@@ -224,6 +224,9 @@ static bool stores(const Emit *e, uint32_t tensor) {
 // How the kernel reads x from memory, or NULL.
 static const GradRead *read_of(const Emit *e, Gid x) {
   const Grad *g = e->g;
+  Gid walk = e->k ? e->k->walk : 0;
+  bool any = walk && g->walks.at[grad_at(g, walk)->attr].nstates;
+  if (any && !grad_is_made(grad_at(g, x)->code)) return NULL;
   for (uint32_t i = 0; e->k && i < g->reads.n; i++)
     if (g->reads.at[i].node == x && !stores(e, g->reads.at[i].tensor))
       return &g->reads.at[i];
@@ -586,7 +589,9 @@ static void touch(Emit *e, Gid x) {
   e->used |= n->over | n->points;
   Gid front = grad_scan_front(g, x);
   if (front && !runs_along(e, x)) touch(e, front);
-  for (uint32_t i = 0; i < n->n; i++) touch(e, grad_at(g, x)->arg[i]);
+  uint32_t some;
+  const Gid *arg = grad_operands(g, x, &some);
+  for (uint32_t i = 0; i < some; i++) touch(e, arg[i]);
 }
 
 // The terms of condition c that the kernel can tell: what they sum is used.
@@ -837,7 +842,9 @@ static void write_kernel(Grad *g, const GradKernel *k, const char *name) {
   put_axes(&e);
   put_domains(&e);
   put_place(&e);
-  if (k->walk) grad_emit_walk(&e);
+  if (k->walk && g->walks.at[grad_at(g, k->walk)->attr].nstates)
+    grad_emit_body(&e);
+  else if (k->walk) grad_emit_walk(&e);
   for (uint32_t i = 0; !k->walk && i < k->n; i++) {
     if (k->store[i].first) emit_first(&e, k->store[i].first);
     grad_emit_store(&e, &k->store[i], grad_emit(&e, k->store[i].v));

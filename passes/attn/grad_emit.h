@@ -28,4 +28,7 @@ void grad_emit_store(Emit *e, const GradStore *s, Value v);
 // ---- grad_steps.c
 void grad_emit_walk(Emit *e);
 
+// ---- grad_body.c
+void grad_emit_body(Emit *e);
+
 #endif

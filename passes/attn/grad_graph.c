@@ -198,6 +198,13 @@ static Gid fold_sub(Grad *g, Gid x, Gid y) {
 
 static Gid fold_neg(Grad *g, Gid x) {
   const GradNode *a = grad_at(g, x);
+  if (a->code == OP_SELECT && a->attr) {
+    bool second = grad_is_number(g, a->arg[1], 0);
+    Gid c = a->arg[0], in = a->arg[1 + second], zero = grad_num(g, 0);
+    if (!grad_is_unsafe(g, in)) return 0;
+    in = grad_1(g, OP_NEG, in);
+    return grad_path(g, c, second ? zero : in, second ? in : zero);
+  }
   if (a->code == OP_NEG) return a->arg[0];
   if (a->code == OP_CONST) return grad_num(g, -a->value);
   if (a->code == OP_SUB) return grad_2(g, OP_SUB, a->arg[1], a->arg[0]);
@@ -214,6 +221,21 @@ static Gid fold_path(Grad *g, OpCode c, Gid x, Gid y) {
   return grad_path(g, n.arg[0], second ? zero : in, second ? in : zero);
 }
 
+// Both are such sides of one condition: so is what is made of both.
+static Gid fold_paths(Grad *g, OpCode c, Gid x, Gid y) {
+  const GradNode a = *grad_at(g, x), b = *grad_at(g, y);
+  bool paths = a.code == OP_SELECT && a.attr && b.code == OP_SELECT && b.attr;
+  if (!paths || a.arg[0] != b.arg[0]) return 0;
+  bool second = grad_is_number(g, a.arg[1], 0);
+  if (!grad_is_number(g, a.arg[2 - second], 0) ||
+      !grad_is_number(g, b.arg[2 - second], 0) ||
+      !grad_is_unsafe(g, a.arg[1 + second]))
+    return 0;
+  Gid in = grad_2(g, c, a.arg[1 + second], b.arg[1 + second]);
+  Gid zero = grad_num(g, 0);
+  return grad_path(g, a.arg[0], second ? zero : in, second ? in : zero);
+}
+
 Gid grad_path(Grad *g, Gid c, Gid x, Gid y) {
   if (grad_is_number(g, x, 0) && grad_is_number(g, y, 0)) return x;
   Gid args[3] = {c, x, y};
@@ -226,6 +248,7 @@ Gid grad_path(Grad *g, Gid c, Gid x, Gid y) {
 bool grad_is_unsafe(const Grad *g, Gid x) {
   const GradNode *n = grad_at(g, x);
   if (x < g->forward) return g->guarded && g->guarded[x];
+  if (n->code == GRAD_RESULT) return false;  // steps make it, whoever reads it
   if (n->code == OP_SELECT) return grad_is_unsafe(g, n->arg[0]);
   for (uint32_t i = 0; i < n->n; i++)
     if (grad_is_unsafe(g, n->arg[i])) return true;
@@ -236,6 +259,8 @@ static Gid fold(Grad *g, OpCode c, const Gid *a) {
   bool product = c == OP_MUL || c == OP_DIV || c == OP_DIVK;
   Gid path = product ? fold_path(g, c, a[0], a[1]) : 0;
   if (!path && c == OP_MUL) path = fold_path(g, c, a[1], a[0]);
+  if (!path && (c == OP_ADD || c == OP_SUB))
+    path = fold_paths(g, c, a[0], a[1]);
   if (path) return path;
   switch (c) {
   case OP_ADD: return fold_add(g, a[0], a[1]);

@@ -9,6 +9,8 @@ typedef struct Import {
   Grad *g;
   uint32_t tensor[64];  // by parameter
   uint32_t out[64];     // that an `inout` one becomes
+  bool steps;           // what is imported is a step of a recurrence
+  Gid turn[64];         // by axis of the program: of a loop in a step; or 0
 } Import;
 
 // ---------------------------------------------------------------- axes
@@ -264,8 +266,10 @@ static bool import_other(Import *m, const Op *op, const Gid *a, GradNode *n) {
   Gid *to = &g->node[op->res[0]], turned[2];
   uint32_t first = op->code == OP_LOAD;
   if (op->code == OP_GIVEN) n->tensor = tensor_of(m, op->args[0]), n->n = 0;
-  if (op->code == OP_INDEX)
-    return (*to = index_node(g, (uint32_t)ir_attr_i(op, AT_AXIS, 0))) != 0;
+  if (op->code == OP_INDEX) {
+    uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+    return (*to = m->turn[axis] ? m->turn[axis] : index_node(g, axis)) != 0;
+  }
   if (op->code == OP_DIM)
     return (*to = dim_node(g, (Dim)ir_attr_i(op, AT_DIM, 0))) != 0;
   if (op->code == OP_CONST) {
@@ -315,13 +319,80 @@ static Gid operand(void *data, Value v) {
   return node_of(data, v);
 }
 
-// Pass `chunk` left it as it is, and why.
-static bool refuse_recurrence(const Import *m, const Op *op) {
+static bool refuse_step(const Import *m, const Op *op, const char *why) {
   Ctx *cx = m->g->cx;
-  const IrAttr *why = ir_attr(op, AT_NOTE);
   Diag *d = diag_add(cx, DIAG_grad_recurrent, op->span, m->g->f->name);
-  if (why) diag_note(cx, d, NOWHERE, "%s", why->s);
+  diag_note(cx, d, NOWHERE, "%s", why);
   return false;
+}
+
+static bool import_op(Import *m, const Op *op);
+
+enum { MAX_TURNS = 16 };  // of a loop in a step
+
+// How many it has, or 0: that is not known, or they are too many.
+static int64_t turns_of(const Import *m, const Op *op) {
+  int64_t n;
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  bool known = dim_is_const(&m->g->m->dims, m->g->f->axes.at[axis].extent, &n);
+  return known && n <= MAX_TURNS ? n : 0;
+}
+
+// Why the step of a recurrence is no function that rules differentiate, or
+// NULL.
+static const char *why_not(const Import *m, const Op *op) {
+  const Region *r = op->regions[0];
+  const char *why = NULL;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!dtype_is_float(ir_type(m->g->f, r->params.at[i])->dtype))
+      why = "a state that is no float";
+  for (const Op *in = r->first; in && !why; in = in->next) {
+    if (!in->nregions) continue;
+    why = in->code == OP_RECUR && turns_of(m, in)
+              ? why_not(m, in)
+              : "an inner loop whose count is not small and known (--dim R=2 "
+                "fixes R)";
+  }
+  return why;
+}
+
+// A loop in a step: its turns, one behind the other.
+static bool import_turns(Import *m, const Op *op) {
+  Grad *g = m->g;
+  const Region *r = op->regions[0];
+  Gid *at = NEWN(g->arena, Gid, op->nargs + 1);
+  int64_t turns = turns_of(m, op);
+  Gid *turn = &m->turn[ir_attr_i(op, AT_AXIS, 0)];
+  for (uint32_t i = 0; i < op->nargs; i++) at[i] = node_of(m, op->args[i]);
+  for (int64_t k = 0; k < turns; k++) {
+    *turn = grad_int(g, ir_attr_i(op, AT_REVERSE, 0) ? turns - 1 - k : k);
+    for (uint32_t i = 0; i < op->nargs; i++) g->node[r->params.at[i]] = at[i];
+    for (const Op *in = r->first; in != r->last; in = in->next)
+      if (!import_op(m, in)) return false;
+    for (uint32_t i = 0; i < op->nargs; i++)
+      at[i] = node_of(m, r->last->args[i]);
+  }
+  for (uint32_t i = 0; i < op->nargs; i++) g->node[op->res[i]] = at[i];
+  *turn = 0;
+  return true;
+}
+
+// Where a recurrence has no normal form its step is any function of what the
+// states are in front of it.
+static bool import_body(Import *m, const Op *op) {
+  const Region *r = op->regions[0];
+  Gid *at = NEWN(m->g->arena, Gid, op->nargs + 1);
+  const char *why = why_not(m, op);
+  if (why) return refuse_step(m, op, why);
+  for (uint32_t i = 0; i < op->nargs; i++) at[i] = node_of(m, op->args[i]);
+  grad_open_body(m->g, op, at);
+  m->steps = true;
+  for (const Op *in = r->first; in != r->last; in = in->next)
+    if (!import_op(m, in)) return false;
+  m->steps = false;
+  for (uint32_t i = 0; i < op->nargs; i++) at[i] = node_of(m, r->last->args[i]);
+  grad_close_body(m->g, op, at);
+  return true;
 }
 
 static bool import_op(Import *m, const Op *op) {
@@ -333,11 +404,11 @@ static bool import_op(Import *m, const Op *op) {
   if (op->code == OP_STORE) return import_store(m, op), true;
   if (op->code == OP_AFFINE || op->code == OP_MAXPLUS)
     return grad_import_walk(g, op, operand, m);
+  if (op->code == OP_RECUR)
+    return m->steps ? import_turns(m, op) : import_body(m, op);
   bool sum = op->code == OP_REDUCE || op->code == OP_DOT;
-  if (op->nregions || (!sum && !known(op))) {
-    return op->code == OP_RECUR ? refuse_recurrence(m, op)
-                                : refuse(m, op, op_info(op->code)->name);
-  }
+  if (op->nregions || (!sum && !known(op)))
+    return refuse(m, op, op_info(op->code)->name);
   for (uint32_t i = first; i < op->nargs; i++)
     a[i - first] = node_of(m, op->args[i]);
   GradNode n = {.code = op->code,

@@ -12,19 +12,17 @@ typedef struct Plan {
   bool *cotangent;       // by Gid: a cotangent is in it
   bool *made;            // by Gid: what the gradient stores is
   bool *seen;            // by Gid: visited in a walk
+  bool no_rows;          // sums over keys are made again, of steps' states
+  Gid steps;             // needs are those of this walk's steps, of any kind
   uint32_t n;            // nodes that these know
   Gid walked;            // a running sum that a kernel makes by itself, or 0
   bool whole;            // in_parts stores each sum as it is
   Vec(GradStore) parts;  // to workspace
 } Plan;
 
-static bool is_made(OpCode c) {
-  return c == GRAD_RESULT || c == GRAD_MADE || c == OP_SCAN;
-}
-
 // Does a kernel in front make x?
 static bool is_stored(const Grad *g, Gid x) {
-  return is_made(grad_at(g, x)->code) && !grad_scan_front(g, x);
+  return grad_is_made(grad_at(g, x)->code) && !grad_scan_front(g, x);
 }
 
 static bool loads_from(const Grad *g, const GradNode *n, GradFrom from) {
@@ -42,103 +40,22 @@ static void mark(Plan *p) {
   p->cotangent = NEWN(g->arena, bool, p->n);
   p->made = NEWN(g->arena, bool, p->n);
   p->seen = NEWN(g->arena, bool, p->n);
+  if (grad_has_steps(g)) p->no_rows = true;
   for (Gid x = 1; x < p->n; x++) {
     const GradNode *n = grad_at(g, x);
-    p->summed[x] = sums_keys(p, n);
+    p->summed[x] = sums_keys(p, n) && !p->no_rows;
     p->cotangent[x] = loads_from(g, n, GF_COTANGENT);
     p->made[x] = loads_from(g, n, GF_MADE);
     for (uint32_t i = 0; i < n->n; i++) {
       p->summed[x] |= p->summed[n->arg[i]];
       p->made[x] |= p->made[n->arg[i]];
-      p->cotangent[x] |=
-          p->cotangent[n->arg[i]] && (!is_made(n->code) || n->code == OP_SCAN);
+      p->cotangent[x] |= p->cotangent[n->arg[i]] &&
+                         (!grad_is_made(n->code) || n->code == OP_SCAN);
     }
   }
 }
 
 // ---------------------------------------------------------------- reads
-static GradRead *read_of(Grad *g, Gid x) {
-  for (uint32_t i = 0; i < g->reads.n; i++)
-    if (g->reads.at[i].node == x) return &g->reads.at[i];
-  return NULL;
-}
-
-// The output that has the value x, and nothing else's coordinates; or 0.
-static uint32_t output_of(const Grad *g, Gid x) {
-  for (uint32_t i = 0; i < g->outs.n; i++) {
-    const GradStore *s = &g->outs.at[i];
-    Gid v = s->v;
-    if (g->tensors.at[s->tensor].inout) continue;
-    if (grad_store_axes(g, s) & ~grad_at(g, x)->axes) continue;
-    while (grad_at(g, v)->code == OP_CAST && v != x) v = grad_at(g, v)->arg[0];
-    if (v == x) return i + 1;
-  }
-  return 0;
-}
-
-DType grad_kept(const Grad *g, Gid x) {
-  return grad_at(g, x)->dtype == DT_F64 ? DT_F64 : DT_F32;
-}
-
-// Along rows or columns, or the steps of a chunk twice.
-static bool is_vector(const Grad *g, uint64_t axes) {
-  uint64_t steps = axes & g->local;
-  return (axes & grad_role(g, AX_VEC) & ~g->local) || (steps & (steps - 1));
-}
-
-// Vectors that recurrences make are multiplied as the program's vectors are, in
-// its type: bf16, which has an f32's exponents.
-static DType made_type(const Grad *g, Gid x) {
-  const GradNode *n = grad_at(g, x);
-  if (n->code == GRAD_MADE && n->attr)
-    return is_vector(g, n->axes) ? DT_BF16 : grad_kept(g, x);
-  if (n->code != GRAD_RESULT || !(n->axes & grad_role(g, AX_VEC)))
-    return grad_kept(g, x);
-  const GradWalk *w = &g->walks.at[grad_at(g, n->arg[0])->attr];
-  return !w->exact && grad_vectors(g, n->arg[0]) == DT_BF16 ? DT_BF16
-                                                            : grad_kept(g, x);
-}
-
-// A block's rows are beside each other.
-static uint32_t front_index(Grad *g, Gid x, Gid *index, Dim *shape) {
-  uint32_t n = grad_coordinates(g, grad_at(g, x)->axes, index, shape);
-  Gid block = index[n - 1];
-  Dim blocks = shape[n - 1];
-  index[n - 1] = index[n - 2], shape[n - 1] = shape[n - 2];
-  index[n - 2] = block, shape[n - 2] = blocks;
-  return n;
-}
-
-// Where x is in a tensor of rows: at its coordinates, or it is one number.
-static uint32_t row_index(Grad *g, Gid x, GradFrom from, Gid *index,
-                          Dim *shape) {
-  uint64_t axes = grad_at(g, x)->axes, scan;
-  if (map_get(&g->scans, x, &scan)) return front_index(g, x, index, shape);
-  return from == GF_SAVED ? grad_coordinates_saved(g, axes, index, shape)
-                          : grad_coordinates(g, axes, index, shape);
-}
-
-// A tensor of rows for x.
-static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
-  Gid index[8];
-  Dim shape[8];
-  uint32_t n = row_index(g, x, from, index, shape);
-  GradTensor t = {.name = grad_tensor_name(g, x, from, g->tensors.n),
-                  .from = from,
-                  .read = true,
-                  .type = type_tensor(made_type(g, x), n, shape)};
-  return grad_tensor(g, t);
-}
-
-GradRead *grad_read(Grad *g, Gid x) {
-  Dim shape[8];
-  if (read_of(g, x)) return read_of(g, x);
-  GradRead r = {.node = x, .tensor = row_tensor(g, x, GF_MADE)};
-  r.n = row_index(g, x, GF_MADE, r.index, shape);
-  vec_push(g->arena, &g->reads, r);
-  return read_of(g, x);
-}
-
 // What the kernel that makes x stores.
 static Gid value_of(const Grad *g, Gid x) {
   uint64_t known;
@@ -161,7 +78,7 @@ static void need_load(Plan *p, const GradNode *n);
 // for the program to find: scores that are made again are rounded differently.
 static void need_of_row(Plan *p, Gid x) {
   const GradNode n = *grad_at(p->g, x);
-  bool own = sums_keys(p, &n) && !p->cotangent[x] && !p->made[x];
+  bool own = sums_keys(p, &n) && !p->cotangent[x] && !p->made[x] && !p->no_rows;
   bool row = (x < p->g->forward || own) && p->summed[x] && !(n.axes & p->keys);
   if (is_stored(p->g, x) || (row && dtype_is_float(n.dtype))) {
     need(p, x);
@@ -177,10 +94,16 @@ static void need_above(Plan *p, Gid x);
 
 // What the steps of a walk need.
 static void need_of_walk(Plan *p, Gid walk) {
-  const GradNode n = *grad_at(p->g, walk);
+  uint32_t n;
+  const Gid *arg = grad_operands(p->g, walk, &n);
   if (p->seen[walk]) return;
   p->seen[walk] = true;
-  for (uint32_t i = 0; i < n.n; i++) need_below(p, n.arg[i]);
+  Plan in = *p;
+  if (p->g->walks.at[grad_at(p->g, walk)->attr].nstates) {
+    in.steps = walk;
+    in.seen = NEWN(p->g->arena, bool, p->n);
+  }
+  for (uint32_t i = 0; i < n; i++) need_below(&in, arg[i]);
 }
 
 // What recurrences and other kernels make is made for whoever asks.
@@ -199,18 +122,18 @@ static void need(Plan *p, Gid x) {
     need_made(p, x);
     return;
   }
-  if (read_of(g, x)) return;
+  if (grad_read_of(g, x)) return;
   GradRead r = {.node = x, .asked = true};
   GradFrom from = p->cotangent[x] || p->made[x] ? GF_MADE : GF_SAVED;
   Dim shape[8];
-  r.n = row_index(g, x, from, r.index, shape);
+  r.n = grad_row_index(g, x, from, r.index, shape);
   if (from == GF_MADE) {
-    r.tensor = row_tensor(g, x, GF_MADE);
+    r.tensor = grad_row_tensor(g, x, GF_MADE);
     for (uint32_t i = 0; i < grad_at(g, x)->n; i++)
       need_of_row(p, grad_at(g, x)->arg[i]);
-  } else if (!output_of(g, x)) r.tensor = row_tensor(g, x, GF_SAVED);
+  } else if (!grad_output_of(g, x)) r.tensor = grad_row_tensor(g, x, GF_SAVED);
   else {
-    const GradStore *o = &g->outs.at[output_of(g, x) - 1];
+    const GradStore *o = &g->outs.at[grad_output_of(g, x) - 1];
     r.tensor = o->tensor, r.n = o->n;
     memcpy(r.index, o->index, sizeof r.index);
     g->tensors.at[r.tensor].read = true;
@@ -224,8 +147,9 @@ static bool is_row(const Plan *p, Gid x) {
   if (is_stored(p->g, x)) return true;
   if (!dtype_is_float(n->dtype) || (n->axes & p->keys) || n->code == OP_LOAD)
     return false;
+  if (p->steps) return false;
   bool forward = x < p->g->forward || n->attr == RK_MIN;
-  if (n->axes & p->vecs) return forward && sums_keys(p, n);
+  if (n->axes & p->vecs) return forward && p->summed[x] && sums_keys(p, n);
   return p->summed[x] || p->cotangent[x];
 }
 
@@ -242,6 +166,7 @@ static void need_below(Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
   if (p->seen[x]) return;
   p->seen[x] = true;
+  if (p->steps && n->code == GRAD_RESULT && n->arg[0] == p->steps) return;
   need_load(p, n);
   if (is_row(p, x)) {
     need(p, x);
@@ -386,6 +311,7 @@ static Gid sum_of_blocks(Plan *p, const GradStore *s, const GradNode *x,
   Dim blocks = dim_ceildiv(d, extent, COST_GRAD_CHUNK);
   uint32_t block = block_axis(g, "block", AX_PAR, blocks);
   uint32_t in = block_axis(g, "in", AX_VEC, size);
+  if (g->front & grad_bit(steps)) g->front |= grad_bit(block);
   Gid many = grad_int(g, COST_GRAD_CHUNK), end = grad_dim(g, extent);
   Gid at = grad_2(g, OP_MUL, grad_index(g, block), many);
   at = grad_2(g, OP_ADD, at, grad_index(g, in));
@@ -443,7 +369,7 @@ static Gid in_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   Gid arg[4];
   if (v < g->forward || (n.axes & p->keys & ~outer)) return v;
-  if (is_made(n.code)) return v;
+  if (grad_is_made(n.code)) return v;
   if (is_top(p, v)) return sum_of_parts(p, s, v, cond);
   if (!n.n || n.n > 4 || n.code == OP_LOAD) return v;
   // what a sum's coordinate is, no condition on the axis outside of it says
@@ -501,15 +427,30 @@ static bool join(Plan *p) {
 }
 
 // ---------------------------------------------------------------- kernels
+// How x is read by what is looked at. Steps of any kind make what is no
+// recurrence's: rows are made of their states.
+static const GradRead *read_in(const Plan *p, Gid x) {
+  bool own = p->steps && !grad_is_made(grad_at(p->g, x)->code);
+  return own ? NULL : grad_read_of(p->g, x);
+}
+
+// The walk of any step whose result s stores; 0: none.
+static Gid steps_in(const Grad *g, const GradStore *s) {
+  const GradNode *n = grad_at(g, s->v);
+  bool any = n->code == GRAD_RESULT && n->attr >= GRAD_STATES;
+  return any ? n->arg[0] : 0;
+}
+
 // The axes that are summed in x, as far as its kernel does it.
 static uint64_t inner_of(Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
   uint64_t all = 0;
-  if (p->seen[x] || read_of(p->g, x)) return 0;
+  if (p->seen[x] || read_in(p, x)) return 0;
   p->seen[x] = true;
   if (n->code == OP_REDUCE) all = n->over;
-  for (uint32_t i = 0; i < n->n; i++)
-    all |= inner_of(p, grad_at(p->g, x)->arg[i]);
+  uint32_t some;
+  const Gid *arg = grad_operands(p->g, x, &some);
+  for (uint32_t i = 0; i < some; i++) all |= inner_of(p, arg[i]);
   return all & ~p->vecs;
 }
 
@@ -534,23 +475,29 @@ static bool loads(const Plan *p, Gid x, uint32_t tensor) {
   if (p->seen[x]) return false;
   p->seen[x] = true;
   if (n->code == OP_LOAD && n->tensor == tensor) return true;
-  const GradRead *r = read_of(p->g, x);
+  // what the walk that is looked at makes itself
+  if (n->code == GRAD_RESULT && p->seen[n->arg[0]]) return false;
+  const GradRead *r = read_in(p, x);
   if (r) return r->tensor == tensor;
   Gid front = x != p->walked ? grad_scan_front(p->g, x) : 0;
   if (front && loads(p, front, tensor)) return true;
-  for (uint32_t i = 0; i < n->n; i++)
-    if (loads(p, n->arg[i], tensor)) return true;
+  uint32_t some;
+  const Gid *arg = grad_operands(p->g, x, &some);
+  for (uint32_t i = 0; i < some; i++)
+    if (loads(p, arg[i], tensor)) return true;
   return false;
 }
 
 // Is the tensor in what s is made of? A row that it makes is no read.
 static bool is_loaded(const Plan *p, const GradStore *s, uint32_t tensor) {
   const GradNode *n = grad_at(p->g, s->v);
-  const GradRead *r = read_of(p->g, s->v);
+  const GradRead *r = grad_read_of(p->g, s->v);
+  Plan in = *p;
+  in.steps = steps_in(p->g, s);
   memset(p->seen, 0, p->n * sizeof *p->seen);
-  if (!r || r->tensor != s->tensor) return loads(p, s->v, tensor);
+  if (!r || r->tensor != s->tensor) return loads(&in, s->v, tensor);
   for (uint32_t i = 0; i < n->n; i++)
-    if (loads(p, n->arg[i], tensor)) return true;
+    if (loads(&in, n->arg[i], tensor)) return true;
   return false;
 }
 
@@ -777,6 +724,7 @@ static bool put_result(Plan *p, const GradStore *s) {
   Grad *g = p->g;
   Gid walk = walk_of(g, s->v, NULL);
   const GradNode n = *grad_at(g, walk);
+  bool any = g->walks.at[n.attr].nstates;
   uint32_t i = 0;
   while (i < g->nkernels && g->kernel[i].walk != walk) i++;
   if (i == MAX_KERNELS) return refuse_map(g, s, "too many kernels");
@@ -786,10 +734,13 @@ static bool put_result(Plan *p, const GradStore *s) {
     *k = (GradKernel){.outer = n.axes & ~p->vecs & ~read_over(g, walk),
                       .walk = walk};
     memset(p->seen, 0, p->n * sizeof *p->seen);
-    for (uint32_t j = 0; j < n.n; j++) k->inner |= inner_of(p, n.arg[j]);
+    Plan in = *p;
+    in.steps = any ? walk : 0;
+    k->inner = inner_of(&in, walk);
   }
   if (k->n == MAX_GRADS) return refuse_map(g, s, "too many kernels");
-  if (k->inner) return refuse_map(g, s, "a step has sums of its own");
+  if (k->inner & (any ? k->outer : ~(uint64_t)0))
+    return refuse_map(g, s, "a step has sums of its own");
   k->store[k->n++] = *s;
   return true;
 }
@@ -812,7 +763,7 @@ static Todo row_of(Grad *g, uint32_t read) {
   t.s.alone = n->code == GRAD_MADE && n->attr == GRAD_ALONE;
   Dim shape[8];
   uint64_t scan;
-  t.s.n = row_index(g, r.node, GF_MADE, t.s.index, shape);
+  t.s.n = grad_row_index(g, r.node, GF_MADE, t.s.index, shape);
   if (map_get(&g->scans, r.node, &scan)) {
     Gid size = grad_int(g, grad_scan_block());
     Gid at = grad_index(g, grad_scan_axis(g, (Gid)scan));

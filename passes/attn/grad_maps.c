@@ -177,7 +177,16 @@ Gid grad_moved(Grad *g, Gid x, uint32_t axis, Gid to) {
   return swapped(&w, x);
 }
 
-// x is `d + c`, d along a vector's axis: its axis; c may be 0.
+// Coordinates along it may be shifted: those of vectors, and of steps, but not
+// where sequences end somewhere, or chunks store what their own steps have.
+static bool shifts(const Maps *m, uint32_t axis) {
+  const Grad *g = m->g;
+  bool step =
+      g->axes.at[axis].axis.role == AX_STEP && !g->domain[axis] && !g->views.n;
+  return step || (m->vecs & grad_bit(axis));
+}
+
+// x is `d + c`, d along an axis of such coordinates: its axis; c may be 0.
 static bool is_shift(const Maps *m, Gid x, uint32_t *axis, Gid *c) {
   const Grad *g = m->g;
   const GradNode *n = grad_at(g, x);
@@ -190,18 +199,22 @@ static bool is_shift(const Maps *m, Gid x, uint32_t *axis, Gid *c) {
       !grad_at(g, n->arg[1])->axes)
     *c = x, n = grad_at(g, n->arg[0]);
   *axis = (uint32_t)n->attr;
-  return n->code == OP_INDEX && (n->axes & m->vecs);
+  return n->code == OP_INDEX && shifts(m, *axis);
 }
 
-// The axis that the tensor's other loads have there, or one of its own.
-static uint32_t axis_like(Maps *m, const GradStore *s, uint32_t i) {
+// The axis that the tensor's other loads have there, or one of its own; of
+// steps that axis itself.
+static uint32_t axis_like(Maps *m, const GradStore *s, uint32_t i,
+                          uint32_t axis) {
   Grad *g = m->g;
+  Dim size = g->tensors.at[s->tensor].type.size[i];
+  if (!(m->vecs & grad_bit(axis)) && g->axes.at[axis].axis.extent == size)
+    return axis;
   for (uint32_t k = 0; k < g->grads.n; k++) {
     const GradStore *o = &g->grads.at[k];
     const GradNode *n = grad_at(g, o->index[i]);
     if (o->tensor == s->tensor && n->code == OP_INDEX && (n->axes & m->vecs) &&
-        g->axes.at[n->attr].axis.extent ==
-            g->tensors.at[s->tensor].type.size[i])
+        g->axes.at[n->attr].axis.extent == size)
       return (uint32_t)n->attr;
   }
   return axis_for(m, s, i);
@@ -219,7 +232,7 @@ static bool shift(Maps *m, GradStore *s, uint32_t i) {
     if (k != i && (grad_at(g, s->index[k])->axes & grad_bit(axis)))
       return false;
   bool minus = c == s->index[i];
-  uint32_t by = axis_like(m, s, i);
+  uint32_t by = axis_like(m, s, i, axis);
   Gid r = grad_index(g, by), to = r;
   if (minus) to = grad_2(g, OP_ADD, r, grad_at(g, c)->arg[1]);
   else if (c) to = grad_2(g, OP_SUB, r, c);

@@ -18,6 +18,7 @@ static bool carries(const Grad *g, const GradNode *n) {
   if (!dtype_is_float(n->dtype)) return false;
   if (n->code == OP_STOP_GRAD || n->code == OP_FLOOR) return false;
   if (n->code == OP_LOAD) return g->tensors.at[n->tensor].wanted;
+  if (n->code == GRAD_RESULT && n->attr >= GRAD_STATES) return false;
   for (uint32_t i = 0; i < n->n; i++)
     if (g->active[n->arg[i]]) return true;
   return false;
@@ -25,7 +26,10 @@ static bool carries(const Grad *g, const GradNode *n) {
 
 static void find_active(Grad *g) {
   g->active = NEWN(g->arena, bool, g->forward);
-  for (Gid x = 1; x < g->forward; x++) g->active[x] = carries(g, grad_at(g, x));
+  do {
+    for (Gid x = 1; x < g->forward; x++)
+      g->active[x] |= carries(g, grad_at(g, x));
+  } while (grad_find_active_states(g));
 }
 
 // What outputs, domains and conditions need whatever the conditions are.
@@ -33,8 +37,10 @@ static void reach(Grad *g, Gid x) {
   const GradNode *n = grad_at(g, x);
   if (!g->guarded[x]) return;
   g->guarded[x] = false;
-  uint32_t some = n->code == OP_SELECT ? 1 : n->n;
-  for (uint32_t i = 0; i < some; i++) reach(g, n->arg[i]);
+  uint32_t some;
+  const Gid *arg = grad_operands(g, x, &some);
+  if (n->code == OP_SELECT) some = 1;
+  for (uint32_t i = 0; i < some; i++) reach(g, arg[i]);
 }
 
 static void find_guarded(Grad *g) {
@@ -178,6 +184,8 @@ static bool rule_extreme(Reverse *r, Gid x, const GradNode *n, Gid a) {
     if (!(n->over & grad_bit(i))) continue;
     Gid at = coordinate(g, i), none = grad_num(g, INFINITY);
     Gid first = least(g, grad_3(g, OP_SELECT, hit, at, none), n);
+    if ((n->over & r->keys) && grad_has_steps(g))
+      first = grad_made(g, first, grad_at(g, first)->axes, "first");
     Gid here = grad_2(g, OP_EQ, at, first);
     hit = grad_2(g, OP_AND, hit, here);
     is = is ? grad_2(g, OP_AND, is, here) : here;
@@ -230,7 +238,12 @@ static bool rule_walk(Reverse *r, Gid x, const GradNode *n) {
   Grad *g = r->g;
   if (n->code == GRAD_WALK) {
     const GradWalk w = g->walks.at[n->attr];
+    if (w.nstates) return grad_reverse_body(g, &w), true;
     return grad_reverse_walk(g, &w);
+  }
+  if (n->attr == GRAD_NEXT) {
+    const GradWalk w = g->walks.at[grad_at(g, n->arg[0])->attr];
+    return grad_reverse_step(g, &w), true;
   }
   g->adjoint[n->arg[0]] = x;
   return true;
@@ -287,6 +300,7 @@ bool grad_reverse(Grad *g) {
   find_guarded(g);
   g->adjoint = NEWN(g->arena, Gid, g->forward);
   for (uint32_t i = 0; i < g->outs.n; i++) seed(&r, &g->outs.at[i]);
+  grad_seed_bodies(g);
   for (Gid x = g->forward; x-- > 1;)
     if (g->adjoint[x] && !rule(&r, x)) return false;
   return true;

@@ -430,8 +430,6 @@ static void remark_kept(const Chunk *c) {
     line = src_linecol(c->cx->sources.at[at->span.src], at->span.lo).line;
   ctx_remark(c->cx, "chunk: @%s: state %s goes step by step: line %u: %s",
              c->f->name, hint ? hint : "?", line, c->reason);
-  if (c->f->mod->level == LV_ATTN)  // for the gradient, which needs the form
-    ir_set_attr(c->f, c->recur, attr_s(AT_NOTE, c->reason));
 }
 
 static bool derive(Chunk *c) {

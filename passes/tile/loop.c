@@ -472,7 +472,7 @@ static bool of_gauge(const KeyLoop *l, Value v, uint32_t i) {
 }
 
 // On a GPU multiplying the accumulators costs more than testing whether to, and
-// so beside the tile registers of a CPU.
+// so beside the tile registers of a CPU. Sums grow, the first key stays wrong.
 static bool is_lazy(const KeyLoop *l, uint32_t i) {
   if (!(l->t->gpu || l->t->plan.mats) || !listed(l->op, AT_GAUGE, i))
     return false;
@@ -481,7 +481,7 @@ static bool is_lazy(const KeyLoop *l, uint32_t i) {
   for (uint32_t j = i + 1; j < l->n; j++) {
     Value f = tile_yield(l->correct)->args[j];
     if (tile_is_const(l->t->from, f, 1)) continue;
-    if (!of_gauge(l, f, i)) return false;
+    if ((RKind)l->kinds->list[j] != RK_SUM || !of_gauge(l, f, i)) return false;
     some = true;
   }
   return some;

@@ -5,6 +5,7 @@
 // tensors, of which no row has to be cleaned first. Else one group has 64.
 #include "ir/target.h"
 #include "passes/support/bytes.h"
+#include "passes/tile/copied.h"
 #include "passes/tile/tile.h"
 
 bool tile_joined(const Func *f, const Op *dot, int lane) {
