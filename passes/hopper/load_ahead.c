@@ -12,8 +12,8 @@
 // Else a step takes as long as memory does, however many slots there are. The
 // last step asks for what is behind the loop's end: bounds keep it inside. Only
 // loops of one block in roles, that wait for barriers and put few registers of
-// such loads into shared memory. Level frag; sm_90a. Needs: thin_strips. Tests:
-// test/passes/load_ahead.
+// such loads into shared memory, or copy what such loads tell (rings_told.c).
+// Level frag; sm_90a. Needs: thin_strips. Tests: test/passes/load_ahead.
 #include "ir/deps.h"
 #include "ir/layout.h"
 #include "ir/pressure.h"
@@ -29,6 +29,7 @@ typedef struct Ahead {
   bool *read;   // by value: so made, of loads
   Value v[MAX_AHEAD];
   uint32_t n;
+  bool alone;  // one group computes
 } Ahead;
 
 static bool is_early(const Ahead *x, const Op *op) {
@@ -50,9 +51,20 @@ static bool is_frag(const Ahead *x, Value v) {
   return ir_type(x->f, v)->kind == TK_FRAG;
 }
 
-// Values of loads that go to shared memory, and nowhere else.
+// Of what tells copies the loads themselves: what is computed of them would be
+// waited for as they are asked for.
+static bool find_loads(Ahead *x) {
+  for (const Op *op = x->loop->regions[0]->first; op; op = op->next) {
+    if (op->code != OP_GLOAD || !is_frag(x, op->res[0])) continue;
+    if (!x->early[op->res[0]] || x->n == MAX_AHEAD) return false;
+    x->v[x->n++] = op->res[0];
+  }
+  return true;
+}
+
+// Values of loads that go to shared memory, or say what does, and nowhere else.
 static bool find(Ahead *x) {
-  bool waits = false;
+  bool waits = false, tells = false;
   for (const Op *op = x->loop->regions[0]->first; op; op = op->next) {
     bool early = is_early(x, op);
     waits |= op->code == OP_MBAR_WAIT;
@@ -66,10 +78,12 @@ static bool find(Ahead *x) {
       bool known = false;
       for (uint32_t k = 0; k < x->n; k++) known |= x->v[k] == op->args[i];
       if (known || !x->read[op->args[i]]) continue;
-      if (x->n == MAX_AHEAD || op->code != OP_SSTORE) return false;
-      x->v[x->n++] = op->args[i];
+      if (op->code == OP_CP_ASYNC) tells = true;
+      else if (x->n == MAX_AHEAD || op->code != OP_SSTORE) return false;
+      else x->v[x->n++] = op->args[i];
     }
   }
+  if (tells && (x->n || !x->alone || !find_loads(x))) return false;
   uint32_t threads = ir_group_threads(x->f, x->loop);
   for (uint32_t i = 0; i < x->n; i++)
     waits &= is_frag(x, x->v[i]) &&
@@ -119,14 +133,14 @@ static void ahead(Ahead *x) {
     ir_replace_uses(x->f, x->v[i], to->params.at[own + i]);
 }
 
-static bool region(Ctx *cx, Func *f, Region *r) {
+static bool region(Ctx *cx, Func *f, Region *r, bool alone) {
   bool changed = false;
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
-      changed |= region(cx, f, op->regions[i]);
+      changed |= region(cx, f, op->regions[i], alone);
     if (op->code != OP_FOR) continue;
-    Ahead x = {.f = f, .loop = op};
+    Ahead x = {.f = f, .loop = op, .alone = alone};
     x.early = NEWN(&cx->scratch, bool, f->values.n);
     x.read = NEWN(&cx->scratch, bool, f->values.n);
     if (!find(&x)) continue;
@@ -134,6 +148,13 @@ static bool region(Ctx *cx, Func *f, Region *r) {
     changed = true;
   }
   return changed;
+}
+
+// Beside two groups a producer has no registers for what it is told next.
+static bool computes_alone(const Op *roles) {
+  const IrAttr *teams = ir_attr(roles, AT_TEAMS);
+  const IrAttr *groups = ir_attr(roles, AT_GROUPS);
+  return teams->list[teams->n - 1] == groups->list[groups->n - 1];
 }
 
 bool pass_load_ahead(Ctx *cx, Module *m, const PassOpt *opt) {
@@ -144,7 +165,7 @@ bool pass_load_ahead(Ctx *cx, Module *m, const PassOpt *opt) {
     bool changed = false;
     for (Op *op = f->body->first; op; op = op->next)
       for (uint32_t k = 0; op->code == OP_ROLES && k < op->nregions; k++)
-        changed |= region(cx, f, op->regions[k]);
+        changed |= region(cx, f, op->regions[k], computes_alone(op));
     if (changed) ir_sweep(f);
     arena_reset(&cx->scratch, mark);
   }

@@ -205,13 +205,15 @@ static bool leave_registers(const Rings *w) {
 }
 
 // Several makers where there is a group that multiplies: with one the time of a
-// step is what that takes for all. Columns alone are none's.
+// step is what that takes for all. Columns alone are none's. Where a group
+// copies rows (rings_told.c) there are no registers for another.
 void hop_rings_making(Rings *w) {
   uint32_t n = w->f->values.n;
   Tensors seen[2] = {{0}};
   w->source = NEWN(w->arena, Value, n);
   w->maker = NEWN(w->arena, uint32_t, n);
-  if (!ir_attr_i(w->f->body->first, AT_ONCE, 0) || w->groups > 2) return;
+  bool once = ir_attr_i(w->f->body->first, AT_ONCE, 0);
+  if (!once || w->groups > 2 || w->lists) return;
   find_puts(w, w->f->body, seen);
   if (!seen[TILES].n) return;
   uint32_t tiles = seen[TILES].n > 1 ? 2 : 1;
