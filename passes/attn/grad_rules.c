@@ -61,7 +61,7 @@ void grad_give(Grad *g, Gid x, Gid c, uint64_t points) {
   if (y) {
     c = y;
     over &= ~keys, points &= ~keys;
-  }
+  } else if (keys) c = grad_factored(g, c);  // a loop: as few functions
   c = grad_sum(g, c, over, points);
   g->adjoint[x] = g->adjoint[x] ? grad_2(g, OP_ADD, g->adjoint[x], c) : c;
 }
