@@ -12,6 +12,12 @@ int64_t tile_blocks_of(const Op *op, int lane) {
   return keys ? ir_attr_i(op, AT_BLOCK, 0) : 0;
 }
 
+void tile_note_block(const Op *op, int lane, bool *keys, int64_t *down) {
+  *keys |= tile_blocks_of(op, lane) != 0;
+  *down += op->code == OP_SCAN && ir_attr(op, AT_BLOCK) &&
+           ir_attr_i(op, AT_AXIS, -1) == lane;
+}
+
 typedef struct Blocks {
   int lane;
   int64_t rows, keys;

@@ -152,7 +152,7 @@ typedef struct Tiles {
   bool ramp;             // or such that grow with the column's number
   bool pairs;            // or such that a pair has in memory
   bool told;             // and that tells whether it is hidden
-  bool scans;            // scores are summed along the columns
+  int64_t scans, down;   // scores are summed along the columns; down them
   bool walked;           // a pair has a sum that is no product of matrices
   int64_t bands;         // products with a row of a table for each difference,
   int64_t band_bytes;    // and what these rows have
@@ -488,7 +488,7 @@ static void measure_tiles(void *data, Op *op) {
   note_bias(s, op);
   bool keys = op->nres == 1 && lane_has_key(s->f, ir_type(s->f, op->res[0]));
   s->scans |= op->code == OP_SCAN && keys;
-  s->of_keys |= tile_blocks_of(op, s->lane) != 0;
+  tile_note_block(op, s->lane, &s->of_keys, &s->down);
   s->adds += op->code == OP_STORE && ir_attr_i(op, AT_ADD, 0);
   if (op->code == OP_KREDUCE) {
     int64_t weights = tile_weights(s->f, s->lane, op, s->seen.arena);
@@ -534,8 +534,7 @@ static int64_t gaps_of(const Tiles *s) {
 // Registers of a thread with k keys: f32 scores, their sums along a row if
 // there are such, 16-bit weights, sums, two columns of eight of what is added
 // to them or half of what pairs add, which is read while products are made, or
-// all of it, where the mask is made of it then; masks of two sides beside a
-// cap.
+// all of it, where the mask is made then; masks of two sides beside a cap.
 static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
   int64_t weights = s->weights > 1 ? s->weights : 1;
@@ -544,7 +543,7 @@ static int64_t regs_of(const Tiles *s, int64_t k) {
   bool kept = s->bias || (s->ramp && has_products(s, COST_PRODUCTS_TWICE));
   int64_t bias = s->told ? k / 2 : kept || s->pairs ? k / 4 : 0;
   int64_t edges = masks_beside_functions(s) ? k / 8 : 0;
-  if (s->scans) scores++;
+  scores += (s->scans > 0) + s->down;
   if (s->walked) scores += COST_WALKED_TILES;
   return gaps_of(s) + scores * k / 2 + weights * k / 4 + bias + edges +
          s->sums / 2 + k * s->made / 64 + COST_TILE_OTHER_REGS;
@@ -674,7 +673,8 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
   int64_t best = 0, least = opt->few ? 1 : 2;
   int64_t most = opt->few ? 1 : opt->most_groups == 2 ? 2 : 3;
   for (int64_t groups = least; groups <= most; groups++)
-    for (int64_t k = 2 * HW_BLOCK; k <= most_keys(s, groups); k += HW_BLOCK) {
+    for (int64_t k = s->down ? HW_BLOCK : 2 * HW_BLOCK;
+         k <= most_keys(s, groups); k += HW_BLOCK) {
       int64_t rows = groups * HW_GROUP_ROWS;
       if (!fits(s, tg, opt, groups, k) && !fits_in_step(s, tg, opt, groups, k))
         continue;

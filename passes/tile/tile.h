@@ -115,6 +115,8 @@ bool tile_joined(const Func *f, const Op *dot, int lane);
 int64_t tile_map_rows(const Func *f);
 // The block of keys that op is of, 0: it has none (blocks.c).
 int64_t tile_blocks_of(const Op *op, int lane);
+// Is op of a block of keys, or a sum down the rows of one?
+void tile_note_block(const Op *op, int lane, bool *keys, int64_t *down);
 // What lies behind the end of the rows counts nothing in the block of op.
 bool tile_end_block(const Tiler *t, Builder *b, const Op *op, ValueMap *m);
 // Tiles have whole blocks.
