@@ -24,6 +24,7 @@ typedef struct Hoist {
   Module *m;
   const Target *target;
   Func *f, *g;
+  Func *reads;  // a second phase, of what needs no inverse, or NULL
   Op *loop;
   int lane;
   int64_t chunk;
@@ -54,6 +55,8 @@ bool tile_hoist_same_attrs(const Op *x, const Op *y);
 // Does b, another recurrence over the same steps, have the same triangular
 // inverse in each of its chunks? It joins a's phase then.
 bool tile_hoist_join(Hoist *a, Hoist *b);
+// Does it walk against the order of the steps, as cotangents do?
+bool tile_hoist_backward(const Hoist *a);
 // The chunk and the inverse of c, which has joined, are those of a.
 void tile_hoist_join_copy(HoistCopy *a, Builder *b, HoistCopy *c);
 

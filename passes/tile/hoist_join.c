@@ -74,6 +74,10 @@ static Value position(const Hoist *a) {
   return s.n ? s.op->res[0] : a->loop->regions[0]->params.at[0];
 }
 
+bool tile_hoist_backward(const Hoist *a) {
+  return position(a) != a->loop->regions[0]->params.at[0];
+}
+
 static void join_steps(HoistCopy *a, Builder *b, HoistCopy *c) {
   Value first = c->a->loop->regions[0]->params.at[0];
   Value at = tile_hoist_copied(a, b, position(a->a)), own = position(c->a);

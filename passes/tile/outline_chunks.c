@@ -23,8 +23,10 @@
 // states of parts (parts.c) takes what it needs from the same tensors. A
 // chunk that is not whole, or not done at once, is found too, and not used.
 // With decays per row what is little is handed over first, and of f32 products
-// of steps last. Recurrences with the same inverse share a phase
-// (hoist_join.c). Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:
+// of steps last; of cotangents what needs no inverse,
+// if that is several tiles, is found by a phase of its own, p.reads.
+// Recurrences with the same inverse share a phase (hoist_join.c). Level tile,
+// GPU targets with TMA and AMD. Needs: tile. Tests:
 // test/passes/outline_chunks/.
 #include "ir/target.h"
 #include "passes/support/cost.h"
@@ -350,12 +352,38 @@ static uint32_t order(const Hoist *a, const Cut *cut) {
                                                                             : 2;
 }
 
-static void copy_cuts(HoistCopy *c, Func *g, uint32_t from, uint32_t to) {
+// Is v made of the inverse?
+static bool is_inverted(const Hoist *a, Value v, bool *seen) {
+  const Op *op = ir_def(a->f, v);
+  if (!op || seen[v] || !in_loop(a, v)) return false;
+  if (op->code == OP_TRINV) return true;
+  seen[v] = true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_inverted(a, op->args[i], seen)) return true;
+  return false;
+}
+
+static bool needs_inverse(const Hoist *a, Value v) {
+  bool *seen = NEWN(a->m->arena, bool, a->f->values.n);
+  return is_inverted(a, v, seen);
+}
+
+// Which of two phases has it?
+static bool in_phase(const Hoist *a, const Cut *cut, const Func *g,
+                     const Func *reads) {
+  bool later =
+      reads && ir_type(a->f, cut->v)->n == 2 && !needs_inverse(a, cut->v);
+  return later == (g == reads);
+}
+
+static void copy_cuts(HoistCopy *c, Func *g, const Func *reads, uint32_t from,
+                      uint32_t to) {
   Hoist *a = c->a;
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
   for (uint32_t i = 0; i < a->ncuts; i++) {
     uint32_t k = order(a, &a->cut[i]);
-    if (a->cut[i].same < 0 && k >= from && k <= to)
+    if (a->cut[i].same < 0 && in_phase(a, &a->cut[i], g, reads) && k >= from &&
+        k <= to)
       hand_over(c, &b, &a->cut[i]);
   }
 }
@@ -458,6 +486,7 @@ static void workspace_of(Users *u, uint32_t k, uint32_t i, uint32_t n) {
   Type t = tensor_of(own, c, ir_type(own->f, c->v));
   uint32_t at = first->f->params.n;
   c->there[n] = ir_param(first->g, "made", PR_SHARED, t);
+  if (first->reads) ir_param(first->reads, "made", PR_SHARED, t);
   outline_share(first->f, "made", t, at);
   for (uint32_t j = 0; j < u->n; j++) {
     Hoist *h = u->at[j];
@@ -583,7 +612,7 @@ static bool has_rows(const Hoist *a) {
 
 // A decay per row is in vectors that take most of a thread's registers: what is
 // little is done with before them.
-static void copy_all(Users *u, Func *g, Value c0) {
+static void copy_all(Users *u, Func *g, const Func *reads, Value c0) {
   HoistCopy c[MAX_USERS];
   uint32_t little = has_rows(u->at[0]) ? 3 : 0;
   Builder b = {.fn = g, .region = g->body, .span = u->at[0]->f->span};
@@ -592,15 +621,32 @@ static void copy_all(Users *u, Func *g, Value c0) {
     if (u->at[k]->joined) tile_hoist_join_copy(&c[0], &b, &c[k]);
   }
   for (uint32_t i = 0; i < little; i++)
-    for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, i, i);
-  for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, little, 3);
+    for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, reads, i, i);
+  for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, reads, little, 3);
+}
+
+// Decays of rows are in vectors of their own for what reads see and for what is
+// erased. Of cotangents, which have plain writes beside, these are more than
+// one kernel has registers for; one vector alone is made where its decays are.
+static bool is_split(const Users *u) {
+  const Hoist *a = u->at[0];
+  uint32_t with = 0, without = 0;
+  if (!has_rows(a) || !has_inverse(a) || !tile_hoist_backward(a)) return false;
+  for (uint32_t i = 0; i < a->ncuts; i++) {
+    bool inverted = needs_inverse(a, a->cut[i].v);
+    with += inverted;
+    without += ir_type(a->f, a->cut[i].v)->n == 2 && !inverted;
+  }
+  return with > 0 && without > 1;
 }
 
 static Func *hoist(Users *u) {
   Hoist *a = u->at[0];
   a->g = outline_func(a->f, "chunks", 0, true);
+  if (is_split(u)) a->reads = outline_func(a->f, "reads", 0, true);
   workspace(u);
-  copy_all(u, a->g, tile_hoist_phase(a, a->g));
+  copy_all(u, a->g, a->reads, tile_hoist_phase(a, a->g));
+  if (a->reads) copy_all(u, a->reads, a->reads, tile_hoist_phase(a, a->reads));
   for (uint32_t k = 0; k < u->n; k++)
     for (uint32_t i = 0; i < u->at[k]->ncuts; i++)
       take(u->at[k], &u->at[k]->cut[i]);
@@ -629,7 +675,8 @@ static bool uses(const Users *u, const Func *f) {
 bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
   uint32_t n = m->funcs.n;
   Func **old = NEWN(m->arena, Func *, n + 1),
-       **made = NEWN(m->arena, Func *, n + 1);
+       **made = NEWN(m->arena, Func *, n + 1),
+       **reads = NEWN(m->arena, Func *, n + 1);
   bool *has_joined = NEWN(m->arena, bool, n + 1);
   for (uint32_t i = 0; i < n; i++) {
     Users u;
@@ -639,9 +686,13 @@ bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
       continue;
     for (uint32_t k = i + 1; k < n; k++)
       has_joined[k] |= uses(&u, m->funcs.at[k]);
-    made[first_user(&u, old, i)] = hoist(&u);
+    uint32_t at = first_user(&u, old, i);
+    made[at] = hoist(&u);
+    reads[at] = u.at[0]->reads;
   }
-  for (uint32_t i = 0; i < n; i++)
+  for (uint32_t i = 0; i < n; i++) {
     if (made[i]) outline_put(made[i], old[i]);
+    if (reads[i]) outline_put(reads[i], old[i]);
+  }
   return true;
 }
