@@ -261,7 +261,9 @@ void gpu_sstore(Gpu *n, const Op *op) {
 void gpu_sflip(Gpu *n, const Op *op) {
   Cg *g = n->g;
   LLVMTypeRef vec = LLVMVectorType(gpu_i32t(n), 4);
-  V sign = gpu_i32(n, (int64_t)0x80008000), bits[] = {sign, sign, sign, sign};
+  bool eight = dtype_size(gpu_arg_type(n, op, 0)->dtype) == 1;
+  V sign = gpu_i32(n, (int64_t)(eight ? 0x80808080 : 0x80008000));
+  V bits[] = {sign, sign, sign, sign};
   V first = gpu_mul(n, n->grp.tid, 16);
   LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
   LLVMBasicBlockRef body = cg_block(g, "flip"), done = cg_block(g, "flipped");

@@ -418,6 +418,35 @@ static const Instr *amd_unit(const Wave *w, const Product *p) {
 }
 
 // ---------------------------------------------------------------- others
+// The sum of n numbers as wgmma makes it of 8-bit floats: all are aligned to
+// the largest, of which 13 bits behind the first one stay.
+static double add_aligned(const double *x, uint32_t n) {
+  enum { KEPT = 13 };
+  double most = 0, sum = 0;
+  int e;
+  for (uint32_t i = 0; i < n; i++) {
+    if (!isfinite(x[i])) most = INFINITY;
+    most = fmax(most, fabs(x[i]));
+  }
+  frexp(most, &e);
+  double unit = ldexp(1, e - 1 - KEPT);
+  for (uint32_t i = 0; i < n; i++)
+    sum += isfinite(most) && most > 0 ? trunc(x[i] / unit) * unit : x[i];
+  return (double)(float)sum;
+}
+
+// Steps of 32 bytes.
+static double by_bytes(const double *a, const double *b, uint32_t k, double c) {
+  enum { STEP = 32 };
+  double x[STEP + 1];
+  for (uint32_t s = 0; s < k; s += STEP) {
+    for (uint32_t i = 0; i < STEP; i++) x[i] = a[s + i] * b[s + i];
+    x[STEP] = c;
+    c = add_aligned(x, STEP + 1);
+  }
+  return c;
+}
+
 // Fused multiply-adds, in f32.
 static void by_elements(Wave *w, const Product *p, WaveVal *r) {
   const WaveMap *m = simt_map(w, p->op->res[0], p->ct);
@@ -431,7 +460,10 @@ static void by_elements(Wave *w, const Product *p, WaveVal *r) {
       a[l] = &p->a.at[at[0] * (p->ta ? 1 : p->a.cols)];
       b[l] = &p->b.at[at[1] * (p->tb ? 1 : p->b.cols)];
     }
-    for (uint32_t k = 0; k < p->k; k++)
+    bool bytes = p->async && is_bytes(p);
+    for (uint32_t l = 0; l < lanes && bytes; l++)
+      c[l] = by_bytes(a[l], b[l], p->k, c[l]);
+    for (uint32_t k = 0; k < p->k && !bytes; k++)
       for (uint32_t l = 0; l < lanes; l++)
         c[l] = (double)(float)(c[l] + a[l][k * a_step] * b[l][k * b_step]);
   }

@@ -265,8 +265,9 @@ static bool check_sfill(Verifier *v, const Op *op) {
     if (sign ? t != DT_BOOL : dtype_is_float(t) || t == DT_BOOL)
       return wrong_operand(v, op, i);
   }
-  if (flip && !dtype_is_float16(res_type(v, op)->dtype))
-    return verify_fail(v, op, "flip takes 16-bit floats");
+  DType t = res_type(v, op)->dtype;
+  if (flip && (!dtype_is_float(t) || dtype_size(t) > 2))
+    return verify_fail(v, op, "flip takes floats of 16 or 8 bits");
   return verify_box(v, op, 0, res_type(v, op));
 }
 

@@ -103,7 +103,8 @@ static bool check_tma(Verifier *v, const Op *op, uint32_t at,
 
 static bool check_sflip(Verifier *v, const Op *op) {
   const Type *t = arg_type(v, op, 0);
-  return (is_tile(t) && dtype_is_float16(t->dtype)) || wrong_operand(v, op, 0);
+  bool ok = is_tile(t) && dtype_is_float(t->dtype) && dtype_size(t->dtype) <= 2;
+  return ok || wrong_operand(v, op, 0);
 }
 
 static bool check_sclean(Verifier *v, const Op *op) {

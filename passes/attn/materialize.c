@@ -15,7 +15,8 @@
 // that no row sees are zeros in the copy, so that padded keys need no cleaning
 // in each task; without TMA copies are cleaned on their way to shared memory,
 // and only what is computed is made. Elsewhere 8-bit floats become 16-bit ones,
-// exactly.
+// exactly, but for those of products that matrix units make of bytes
+// (passes/support/bytes.c).
 //
 // What is made so is what costs more to make again at each use than to store
 // and to read (materialize_cost.c), and what there is room for: copies take at
@@ -31,6 +32,7 @@
 
 #include "ir/facts.h"
 #include "ir/target.h"
+#include "passes/support/bytes.h"
 #include "passes/support/cost.h"
 #include "passes/support/groups.h"
 #include "passes/support/lane.h"
@@ -393,6 +395,7 @@ static void add_operand(Ahead *a, Op *dot, uint32_t side) {
   Made m = {.v = dot->args[side]};
   DType t = ir_type(a->f, m.v)->dtype;
   bool eight = dtype_is_float(t) && dtype_size(t) == 1;
+  if (bytes_multiply(a->f, dot, a->gpu)) return;
   if (eight && a->cleans && !a->once) add_widened(a, dot, side);
   else if (!is_made(a, m.v) && materialize_is_wanted(a, dot, &m))
     add_made(a, m);

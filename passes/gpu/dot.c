@@ -5,6 +5,7 @@
 // is split: x = x0 + x1 + x2 with xi in bf16, x0 = bf16(x), x1 = bf16(x - x0),
 // ..; three parts hold all 24 bits of an f32. Of the products of parts those
 // with i + j < 3 count, smallest first: what is dropped is below 2^-24.
+#include "passes/support/bytes.h"
 #include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
 
@@ -44,13 +45,15 @@ static int other_axis(const Type *t, uint32_t axis) {
 }
 
 // 8-bit floats that come from memory are multiplied as they are where the
-// matrix units can: rows of both in the order of memory, nothing to add to.
+// matrix units can: rows of both in the order of memory, nothing to add to; on
+// sm_90a those that nobody has made 16-bit copies of (passes/support/bytes.c).
 // What is not OCP's has no infinities, which f8e4m3 has not either.
 static bool as_bytes(Place *p, const Op *op, const Product *d) {
   const GpuFacts *gpu = &p->target->gpu;
   Value v[] = {d->a, d->b};
   uint32_t rows[] = {d->m, d->n};
-  if (gpu->op8 == LY_ACC || op->nargs > 2) return false;
+  bool there = bytes_multiply(p->f, op, gpu) && !p->once;
+  if ((gpu->op8 == LY_ACC && !there) || op->nargs > 2) return false;
   for (uint32_t i = 0; i < 2; i++) {
     const Type *t = ir_type(p->f, v[i]);
     int64_t k = 0;

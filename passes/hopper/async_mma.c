@@ -38,7 +38,8 @@ static bool suits(const Func *f, const Op *op) {
   double zero;
   if (ir_attr_i(op, AT_DEALT, 0)) return false;
   return (frag || is_swizzled(a)) && is_swizzled(b) &&
-         dtype_size(a->dtype) == 2 && c->ext[0] % 64 == 0 &&
+         (dtype_size(a->dtype) == 2 || (dtype_size(a->dtype) == 1 && !frag)) &&
+         c->ext[0] % 64 == 0 &&
          (op->nargs < 3 || ir_const_value(f, op->args[2], &zero) ||
           !used_behind(op, op->args[2]));
 }

@@ -7,6 +7,7 @@
 #include "ir/target.h"
 #include "passes/support/balance.h"
 #include "passes/support/band.h"
+#include "passes/support/bytes.h"
 #include "passes/support/columns.h"
 #include "passes/support/cost.h"
 #include "passes/support/relief.h"
@@ -173,11 +174,6 @@ typedef struct Tiles {
   OwnKind own;  // bounds that groups of rows would have
 } Tiles;
 
-static int64_t operand_bytes(DType t, DType other) {
-  if (t == DT_F16 && other != DT_F16 && dtype_size(other) > 1) return 4;
-  return dtype_size(t) <= 2 ? 2 : t == DT_TF32 ? 4 : 6;
-}
-
 static bool is_copied(void *data, Value idx) {
   Tiles *s = data;
   if (tile_steps_by_one(s->f, idx)) return true;
@@ -203,7 +199,8 @@ static int64_t *bytes_of(Tiles *s, const Type *t) {
   return matrix ? &s->matrix_bytes : &s->row_bytes;
 }
 
-static void measure_operand(Tiles *s, Value v, DType other) {
+static void measure_operand(Tiles *s, const Op *dot, uint32_t side) {
+  Value v = dot->args[side];
   const Type *t = ir_type(s->f, v);
   const Op *op = ir_def(s->f, v);
   int64_t n = all_columns(s, op, lane_elements(s->f, t));
@@ -212,11 +209,12 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   map_put(&s->seen, v, 1);
   bool key = lane_has_key(s->f, t);
   // AMD: rows in parts are never in shared memory (passes/gpu/dot.c).
-  bool parts = s->staged && !key && operand_bytes(t->dtype, other) != 2;
-  int64_t size = dtype_size(t->dtype), bytes = operand_bytes(t->dtype, other);
+  int64_t size = dtype_size(t->dtype);
+  int64_t bytes = bytes_of_operand(s->f, dot, side, s->once ? NULL : s->gpu);
+  bool parts = s->staged && !key && bytes != 2;
   if (!parts) *bytes_of(s, t) += n * bytes;
-  bool copied = op && op->code == OP_LOAD &&
-                (size == 2 || (size == 1 && s->staged)) && bytes == 2;
+  bool copied = op && op->code == OP_LOAD && bytes <= 2 &&
+                (size == bytes || (size == 1 && s->staged));
   bool told = copied && s->once && s->lane >= 0 &&
               tile_told_keys(s->f, op, (uint32_t)s->lane, s->boxes);
   for (uint32_t i = 1; copied && !told && i < op->nargs; i++)
@@ -520,12 +518,13 @@ static void measure_tiles(void *data, Op *op) {
   if (op->code == OP_DOT)
     s->scores += lane_has_key(s->f, ir_type(s->f, op->res[0]));
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-    measure_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype);
+    measure_operand(s, op, i);
 }
 
 typedef struct Shared {
   Ctx *cx;
   const Func *f;
+  const GpuFacts *gpu;
   uint32_t lane;
   bool ok;
   bool keys;      // there are some
@@ -542,7 +541,8 @@ static bool is_in_boxes(const Func *f, Value idx) {
 
 // Operands that all rows have in common can be copied from memory as they are.
 // Those of keys that no row sees are cleaned, unless they are a neighbour's.
-static void note_operand(Shared *s, Value v, DType other, bool sum) {
+static void note_operand(Shared *s, const Op *dot, uint32_t side, bool sum) {
+  Value v = dot->args[side];
   const Op *op = ir_def(s->f, v);
   const Type *t = ir_type(s->f, v);
   if (type_has_axis(t, s->lane)) return;
@@ -552,8 +552,9 @@ static void note_operand(Shared *s, Value v, DType other, bool sum) {
     if (s->f->axes.at[t->axis[i]].role == AX_KEY && !s->select)
       clean = !op || op->code != OP_LOAD || !lane_packed(s->f, op, t->axis[i]);
   s->ok &= !clean;
-  s->ok &= op && op->code == OP_LOAD && dtype_size(t->dtype) == 2 &&
-           operand_bytes(t->dtype, other) == 2;
+  int64_t bytes = bytes_of_operand(s->f, dot, side, s->gpu);
+  s->ok &=
+      op && op->code == OP_LOAD && bytes <= 2 && dtype_size(t->dtype) == bytes;
   for (uint32_t i = 1; s->ok && i < op->nargs; i++)
     if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
       s->ok = is_in_boxes(s->f, op->args[i]);
@@ -582,7 +583,7 @@ static void note_shared(void *data, Op *op) {
       op->code == OP_DOT && !lane_has_key(s->f, ir_type(s->f, op->res[0]));
   if (op->code == OP_DOT && is_joined(s->f, op, (int)s->lane)) return;
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-    note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype, sum);
+    note_operand(s, op, i, sum);
 }
 
 // Two groups of warps share a task's keys where their tiles are copied; few
@@ -591,6 +592,7 @@ static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
   Shared s = {.cx = cx,
               .f = f,
               .lane = (uint32_t)lane,
+              .gpu = &tg->gpu,
               .ok = tg->gpu.hopper && lane >= 0};
   if (s.ok) ir_walk(f->body, note_shared, &s);
   if (tg->gpu.vendor == VENDOR_AMD) return HW_GROUP_WARPS * tg->gpu.rows;
