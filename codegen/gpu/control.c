@@ -108,6 +108,7 @@ static void hold(Gpu *n, const Op *loop) {
 void gpu_for(Gpu *n, const Op *op) {
   Cg *g = n->g;
   hold(n, op);
+  if (n->vendor->enter) n->vendor->enter(n, op);
   V lo = gpu_arg(n, op, 0), hi = gpu_arg(n, op, 1), step = gpu_arg(n, op, 2);
   if (!ir_attr_i(op, AT_REVERSE, 0)) {
     loop(n, op, lo, hi, step, false);

@@ -45,6 +45,14 @@ typedef struct Group {
 
 typedef struct GpuVendor GpuVendor;
 
+// Words of a tile that products of loops read of registers, since an op wrote
+// it.
+typedef struct RowsKept {
+  Value tile;
+  const Op *by;
+  V *w;
+} RowsKept;
+
 typedef struct Gpu {
   Cg *g;
   const GpuVendor *vendor;
@@ -75,6 +83,7 @@ typedef struct Gpu {
   bool dense;         // tensors are what the vendor's `dense` tells
   const Op *fenced;   // wgmma whose constant A passed through the fence, NULL
   V *fenced_words;    // its words
+  const RowsKept *kept;  // or NULL
 } Gpu;
 
 typedef void GpuEmit(Gpu *n, const Op *op);
@@ -183,6 +192,8 @@ struct GpuVendor {
   // The whole tile as fragment f of that type, `trans`posed; NULL: never.
   bool (*load_tile)(Gpu *n, Tile s, const Type *t, bool trans, const Type *ft,
                     Frag *f);
+  // In front of a loop; NULL: nothing.
+  void (*enter)(Gpu *n, const Op *loop);
   // r.w += the product on matrix units; false: they do not take it.
   bool (*mma)(Gpu *n, const Product *p, Frag *r);
   bool repeats;  // with fewer rows than warps have, some do the same
@@ -335,6 +346,12 @@ extern GpuEmit nv_tma_load, nv_tma_store, nv_tma_commit, nv_tma_wait,
 
 // ---- products (mma.c; codegen/nv/mma.c, codegen/nv/wgmma.c)
 bool nv_mma_sync(Gpu *n, const Product *p, Frag *r);
+// The same where b has 8-bit floats (narrow.c); row0: a's first row for a warp.
+bool nv_mma_narrow(Gpu *n, const Product *p, V row0, Frag *r);
+void nv_enter_loop(Gpu *n, const Op *loop);
+// Four matrices of 8 x 8 16-bit elements; c {16, 8} += a {16, 16} b {16, 8}.
+void nv_ldmatrix(Gpu *n, V at, bool trans, V out[4]);
+void nv_mma16(Gpu *n, DType t, const V *a, V b0, V b1, V *c);
 void nv_mma_sum(Gpu *n, const Product *p, uint32_t products, bool fresh,
                 Frag *r);
 bool nv_load_a(Gpu *n, Tile s, const Type *t, bool trans, const Type *ft,

@@ -149,7 +149,8 @@ static bool add_up(Gpu *n, const Op *op) {
   for (uint32_t i = 0; i < products; i++, o = o->next) {
     p[i] = product_of(n, o);
     if (!is_fast(n, &p[i]) || dtype_size(p[i].at->dtype) != 2 ||
-        p[i].k != p->k || !p[i].areg != !p->areg)
+        dtype_size(p[i].bt->dtype) != 2 || p[i].k != p->k ||
+        !p[i].areg != !p->areg)
       return false;
   }
   if (goes_on(n, op)) return true;

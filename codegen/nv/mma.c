@@ -2,7 +2,7 @@
 // registers or shared memory.
 #include "codegen/gpu/gpu.h"
 
-static void load4(Gpu *n, V at, bool trans, V out[4]) {
+void nv_ldmatrix(Gpu *n, V at, bool trans, V out[4]) {
   LLVMTypeRef p3 = LLVMPointerTypeInContext(n->g->lc, 3);
   V s =
       gpu_call_over(n,
@@ -36,15 +36,15 @@ static void load_a(Gpu *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
   V row0 = gpu_add(n, first_row(n, p), gpu_i32(n, i * p->rows));
   if (!p->ta) {
     V row = gpu_add(n, row0, lane_bits(n, 0, 15));
-    load4(n, gpu_chunk(n, p->a, p->at, row, 2 * s, lane_bits(n, 4, 1)), false,
-          out);
+    nv_ldmatrix(n, gpu_chunk(n, p->a, p->at, row, 2 * s, lane_bits(n, 4, 1)),
+                false, out);
     return;
   }
   V row = lane_bits(n, 0, 7);
   row = gpu_add(n, gpu_mul(n, lane_bits(n, 4, 1), 8), row);
   row = gpu_add(n, row, gpu_i32(n, 16 * s));
   V col = gpu_add(n, row0, gpu_mul(n, lane_bits(n, 3, 1), 8));
-  load4(n, gpu_element(n, p->a, p->at, row, col), true, out);
+  nv_ldmatrix(n, gpu_element(n, p->a, p->at, row, col), true, out);
 }
 
 // B of columns n0 .. n0 + 15, k step s, as two operands.
@@ -52,18 +52,18 @@ static void load_b(Gpu *n, const Product *p, uint32_t n0, uint32_t s,
                    V out[4]) {
   if (p->tb) {  // {k, n}: row k, transposed on the way
     V row = gpu_add(n, lane_bits(n, 0, 15), gpu_i32(n, 16 * s));
-    load4(n, gpu_chunk(n, p->b, p->bt, row, n0 / 8, lane_bits(n, 4, 1)), true,
-          out);
+    nv_ldmatrix(n, gpu_chunk(n, p->b, p->bt, row, n0 / 8, lane_bits(n, 4, 1)),
+                true, out);
     return;
   }
   V row = lane_bits(n, 0, 7);
   row = gpu_add(n, gpu_mul(n, lane_bits(n, 4, 1), 8), row);
   row = gpu_add(n, row, gpu_i32(n, n0));
-  load4(n, gpu_chunk(n, p->b, p->bt, row, 2 * s, lane_bits(n, 3, 1)), false,
-        out);
+  nv_ldmatrix(n, gpu_chunk(n, p->b, p->bt, row, 2 * s, lane_bits(n, 3, 1)),
+              false, out);
 }
 
-static void mma16(Gpu *n, DType t, const V *a, V b0, V b1, V *c) {
+void nv_mma16(Gpu *n, DType t, const V *a, V b0, V b1, V *c) {
   Cg *g = n->g;
   V x[10] = {a[0], a[1], a[2], a[3], b0, b1, c[0], c[1], c[2], c[3]};
   LLVMTypeRef half = LLVMVectorType(LLVMHalfTypeInContext(g->lc), 2);
@@ -84,8 +84,8 @@ static void row_block(Gpu *n, const Product *p, uint32_t i, V *c) {
     else load_a(n, p, i, s, a);
     for (uint32_t j = 0; j < cols; j += 16) {
       load_b(n, p, j, s, b);
-      mma16(n, p->at->dtype, a, b[0], b[1], c + j / 2);
-      if (j + 8 < cols) mma16(n, p->at->dtype, a, b[2], b[3], c + j / 2 + 4);
+      nv_mma16(n, p->at->dtype, a, b[0], b[1], c + j / 2);
+      if (j + 8 < cols) nv_mma16(n, p->at->dtype, a, b[2], b[3], c + j / 2 + 4);
     }
   }
 }
@@ -93,6 +93,8 @@ static void row_block(Gpu *n, const Product *p, uint32_t i, V *c) {
 bool nv_mma_sync(Gpu *n, const Product *p, Frag *r) {
   DType t = p->at->dtype;
   if (t != DT_BF16 && t != DT_F16) return false;
+  if (dtype_size(p->bt->dtype) == 1)
+    return nv_mma_narrow(n, p, first_row(n, p), r);
   for (uint32_t i = 0; i < p->ct->ext[0] / p->rows; i++)
     row_block(n, p, i, r->w + i * p->ct->ext[1] / 2);
   r->by = 4;
@@ -166,9 +168,9 @@ static const V *known(const Product *p, uint32_t q, uint32_t side, Operands x) {
 
 static void columns(Gpu *n, const Product *p, uint32_t j, V *a, const V *b,
                     V *c) {
-  mma16(n, p->at->dtype, a, b[0], b[1], c + j / 2);
+  nv_mma16(n, p->at->dtype, a, b[0], b[1], c + j / 2);
   if (j + 8 < p->ct->ext[1])
-    mma16(n, p->at->dtype, a, b[2], b[3], c + j / 2 + 4);
+    nv_mma16(n, p->at->dtype, a, b[2], b[3], c + j / 2 + 4);
 }
 
 // Every tile is read once, and only what a step, or a few columns in one, need

@@ -367,7 +367,9 @@ static bool check_mma(Verifier *v, const Op *op) {
       is_whole(a) && (a->layout == gpu->acc || a->layout == gpu->op ||
                       (eight && a->layout == gpu->op8));
   if (!in_regs && !is_tile(a)) return wrong_operand(v, op, 0);
-  if ((a->dtype != b->dtype && !eight) || (in_regs && ta))
+  bool narrow = op->code == OP_MMA && gpu->hopper && is_float8(b->dtype) &&
+                dtype_is_float16(a->dtype);
+  if ((a->dtype != b->dtype && !eight && !narrow) || (in_regs && ta))
     return wrong_operand(v, op, 0);
   if (eight && gpu->f8 == F8_FNUZ && !check_fnuz(v, op)) return false;
   bool acc = is_whole(c) && c->layout == gpu->acc && c->dtype == DT_F32;
@@ -378,11 +380,8 @@ static bool check_mma(Verifier *v, const Op *op) {
   uint32_t rows = dealt(v, op, b->ext[0]);
   uint32_t n = trans ? b->ext[1] : rows;
   if ((op->nargs > 3 ? n < c->ext[1] : n != c->ext[1]) ||
-      (op->nargs > 4 && trans
-           ? rows < a->ext[ta ? 0 : 1]
-           : (trans ? rows : b->ext[1]) != a->ext[ta ? 0 : 1]))
+      (trans ? rows : b->ext[1]) != a->ext[ta ? 0 : 1])
     return wrong_operand(v, op, 1);
-  if (op->nargs > 4 && !trans) return wrong_operand(v, op, 4);
   if (op->nargs > 3 && b->layout == LY_ROW) return wrong_operand(v, op, 1);
   if (op->nargs > 2 && !type_eq(arg_type(v, op, 2), c))
     return wrong_operand(v, op, 2);

@@ -99,10 +99,12 @@ static void plan_operand(Place *p, Value v, uint32_t key) {
 }
 
 // A box that is its operand, less the rows that a mask hides.
-static void plan_cleaned(Place *p, Value v, uint32_t key) {
+static void plan_cleaned(Place *p, Value v, DType other, uint32_t key) {
   Value mask, x = lower_uncleaned(p, v, &mask);
   const Type *t = ir_type(p->f, x);
-  if (!mask || dtype_size(t->dtype) != 2 || !type_has_axis(t, key) ||
+  bool whole =
+      dtype_size(t->dtype) == 2 || lower_widens_as_read(p, t->dtype, other);
+  if (!mask || !whole || !type_has_axis(t, key) ||
       !lower_is_box(p, x, t->dtype) || !can_clean(p, x, mask))
     return;
   p->taken[v] = x;
@@ -120,7 +122,7 @@ void lower_plan_taken(Place *p, const Op *dot) {
     Value v = dot->args[i];
     if (type_has_axis(ir_type(p->f, v), (uint32_t)p->lane)) continue;
     if (p->part >= 0) plan_operand(p, v, key);
-    else plan_cleaned(p, v, key);
+    else plan_cleaned(p, v, ir_type(p->f, dot->args[!i])->dtype, key);
   }
 }
 

@@ -67,6 +67,12 @@ static bool as_bytes(Place *p, const Op *op, const Product *d) {
   return true;
 }
 
+bool lower_widens_as_read(const Place *p, DType t, DType other) {
+  const GpuFacts *gpu = &p->target->gpu;
+  return gpu->hopper && p->most == gpu->rows && dtype_is_float16(other) &&
+         dtype_is_float(t) && dtype_size(t) == 1;
+}
+
 static bool is_product(Place *p, const Op *op, Product *d) {
   const IrAttr *over = ir_attr(op, AT_OVER);
   if (over->n != 1 || ir_type(p->f, op->res[0])->dtype != DT_F32) return false;
@@ -95,6 +101,7 @@ static bool is_product(Place *p, const Op *op, Product *d) {
   d->t = d->u = common_type(ta, tb);
   d->na = parts_in(ta, d->t);
   d->nb = parts_in(tb, d->t);
+  if (lower_widens_as_read(p, tb, ta) && lower_is_box(p, d->b, tb)) d->u = tb;
   return true;
 }
 

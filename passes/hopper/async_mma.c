@@ -152,9 +152,10 @@ static void start(Func *f, Op *op) {
 }
 
 // What a product adds to is a sum times a factor that is mostly 1: warps whose
-// rows all have that do not multiply. Of groups with columns of their own.
+// rows all have that do not multiply. Of groups with columns of their own, and
+// where warps widen what they read: instructions are what is short of there.
 static void scale_late(Func *f, Op *op) {
-  Op *mul = op->nargs > 3 ? ir_def(f, op->args[2]) : NULL;
+  Op *mul = op->nargs > 2 ? ir_def(f, op->args[2]) : NULL;
   if (!mul || mul->code != OP_MUL || mul->parent != op->parent ||
       ir_count_uses(f, mul->res[0]) != 1)
     return;
@@ -173,10 +174,17 @@ static void region(Func *f, Region *r) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i]);
     if (op->code != OP_MMA || !suits(f, op)) continue;
-    scale_late(f, op);
+    if (op->nargs > 3) scale_late(f, op);
     hoist(f, op);
     start(f, op);
   }
+}
+
+static void scale_widened(void *data, Op *op) {
+  Func *f = data;
+  if (op->code != OP_MMA || !ir_attr_i(op, AT_DEALT, 0)) return;
+  const Type *a = ir_type(f, op->args[0]), *b = ir_type(f, op->args[1]);
+  if (dtype_size(b->dtype) < dtype_size(a->dtype)) scale_late(f, op);
 }
 
 static bool has_chunks(const Region *r) {
@@ -218,6 +226,7 @@ bool pass_async_mma(Ctx *cx, Module *m, const PassOpt *opt) {
     if ((ir_has_steps(f) || has_columns(f->body)) &&
         (is_group(f, t) || hop_rings_plan(&rings, f, t)))
       region(f, f->body);
+    ir_walk(f->body, scale_widened, f);
   }
   return true;
 }
