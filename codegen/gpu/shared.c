@@ -324,7 +324,7 @@ void gpu_sclean(Gpu *n, const Op *op) {
 }
 
 // The tile from the first column, or row, on that a product takes of it: that
-// of a panel, or of eight rows; of a turned one from a row on, too.
+// of a panel, or of eight rows.
 Tile gpu_operand_b(Gpu *n, const Op *op) {
   Tile s = gpu_tile(n, op->args[1]);
   if (op->nargs < 4) return s;
@@ -333,9 +333,6 @@ Tile gpu_operand_b(Gpu *n, const Op *op) {
   uint32_t panel = smem_panel_bytes(t), size = (uint32_t)dtype_size(t->dtype);
   uint32_t units = ir_attr_i(op, AT_TRANS, 0) ? t->ext[0] * size : panel;
   s.var = gpu_add(n, s.var, gpu_mul(n, from, units / 16));
-  if (op->nargs < 5) return s;
-  V k = LLVMBuildIntCast2(n->g->b, gpu_arg(n, op, 4), gpu_i32t(n), 1, "");
-  s.var = gpu_add(n, s.var, gpu_mul(n, k, panel / 16));
   return s;
 }
 

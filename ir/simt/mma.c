@@ -210,10 +210,6 @@ static uint32_t first_of(Wave *w, const Op *op) {
   return op->nargs > 3 ? (uint32_t)simt_scalar(w, op->args[3]) : 0;
 }
 
-static uint32_t first_k(Wave *w, const Op *op) {
-  return op->nargs > 4 ? (uint32_t)simt_scalar(w, op->args[4]) : 0;
-}
-
 static double stored(const Dense *d, bool turned, uint32_t i, uint32_t k) {
   return turned ? d->at[k * d->cols + i] : d->at[i * d->cols + k];
 }
@@ -228,7 +224,6 @@ static Product product_of(Wave *w, const Op *op) {
                .async = op->code == OP_WGMMA};
   p.k = p.at->ext[p.ta ? 0 : 1];
   p.from = first_of(w, op);
-  p.from_k = first_k(w, op);
   p.rows = 16 * w->grp->waves;
   p.dealt = ir_attr_i(op, AT_DEALT, 0);
   if (p.dealt) *(p.tb ? &p.from_k : &p.from) += 16 * (w->id - w->grp->first);
