@@ -411,13 +411,24 @@ static int64_t most_slots(const Solve *s) {
   return most;
 }
 
-// Lengths are at most what the program declares; no one looks whether they are.
+// What all sequences but one have at least: as many queries as sequences, each
+// with one or more, are one each.
+static int64_t least_of_others(const Solve *s, const attn_dim_desc *d) {
+  if (d->by == ATTN_NONE || d->lo <= 0) return 0;
+  const attn_tensor *t = s->out->env.tensors[d->by];
+  int64_t n = t->rank ? t->shape[0] - (d->by_offsets ? 1 : 0) - 1 : 0, least;
+  return n <= 0 || __builtin_mul_overflow(n, d->lo, &least) ? 0 : least;
+}
+
+// Lengths are at least and at most what the program declares; no one looks
+// whether they are.
 static void bound_ragged(Solve *s) {
   for (uint32_t i = 0; i < s->prog->ndims; i++) {
     const attn_dim_desc *d = &s->prog->dims[i];
     if (d->kind != ATTN_DIM_RAGGED || s->out->known[i]) continue;
     int64_t n = total_length(s, i);
     if (n < 0) n = most_slots(s);
+    else n -= n < least_of_others(s, d) ? n : least_of_others(s, d);
     s->out->dims[i] = n > d->hi ? d->hi : n;
     s->out->known[i] = n >= 0;
   }

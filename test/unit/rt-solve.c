@@ -328,6 +328,13 @@ static void ragged_on_devices(void) {
   ds[DIM_L].hi = 8;
   EXPECT(rt_solve(&p, t, &s, true, &out, &c.err) == ATTN_OK);
   EXPECT(out.dims[TOTAL] == 99 && out.dims[DIM_L] == 8);
+  ds[DIM_L].hi = 100;
+  ds[DIM_L].lo = 19;  // the other four have as many at least
+  EXPECT(rt_solve(&p, t, &s, true, &out, &c.err) == ATTN_OK);
+  EXPECT(out.dims[TOTAL] == 99 && out.dims[DIM_L] == 23);
+  ds[DIM_L].lo = 50;
+  EXPECT(rt_solve(&p, t, &s, true, &out, &c.err) == ATTN_OK);
+  EXPECT(out.dims[DIM_L] == 0);
 }
 
 static void names(void) {
