@@ -102,8 +102,7 @@ static void plan_operand(Place *p, Value v, uint32_t key) {
 static void plan_cleaned(Place *p, Value v, DType other, uint32_t key) {
   Value mask, x = lower_uncleaned(p, v, &mask);
   const Type *t = ir_type(p->f, x);
-  bool whole =
-      dtype_size(t->dtype) == 2 || lower_widens_as_read(p, t->dtype, other);
+  bool whole = dtype_size(t->dtype) == 2 || lower_widens_as_read(p, x, other);
   if (!mask || !whole || !type_has_axis(t, key) ||
       !lower_is_box(p, x, t->dtype) || !can_clean(p, x, mask))
     return;

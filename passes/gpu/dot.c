@@ -67,10 +67,18 @@ static bool as_bytes(Place *p, const Op *op, const Product *d) {
   return true;
 }
 
-bool lower_widens_as_read(const Place *p, DType t, DType other) {
+bool lower_widens_as_read(const Place *p, Value v, DType other) {
   const GpuFacts *gpu = &p->target->gpu;
+  const Type *t = ir_type(p->f, v);
+  bool steps = true;
+  for (uint32_t i = 0; i < t->n; i++) {
+    int64_t n = 0;
+    if (p->f->axes.at[t->axis[i]].role != AX_VEC) continue;
+    dim_is_const(&p->m->dims, t->size[i], &n);
+    steps &= n && n % (2 * HW_BLOCK) == 0;  // what a warp reads at once
+  }
   return gpu->hopper && p->most == gpu->rows && dtype_is_float16(other) &&
-         dtype_is_float(t) && dtype_size(t) == 1;
+         dtype_is_float(t->dtype) && dtype_size(t->dtype) == 1 && steps;
 }
 
 static bool is_product(Place *p, const Op *op, Product *d) {
@@ -101,7 +109,7 @@ static bool is_product(Place *p, const Op *op, Product *d) {
   d->t = d->u = common_type(ta, tb);
   d->na = parts_in(ta, d->t);
   d->nb = parts_in(tb, d->t);
-  if (lower_widens_as_read(p, tb, ta) && lower_is_box(p, d->b, tb)) d->u = tb;
+  if (lower_widens_as_read(p, d->b, ta) && lower_is_box(p, d->b, tb)) d->u = tb;
   return true;
 }
 

@@ -216,7 +216,7 @@ bool lower_is_box(Place *p, Value v, DType t);
 bool lower_is_told(Place *p, Value v);
 // Few rows, which each warp multiplies by keys of its own (deal_keys): 8-bit
 // floats from memory are widened as a warp reads them, once.
-bool lower_widens_as_read(const Place *p, DType t, DType other);
+bool lower_widens_as_read(const Place *p, Value v, DType other);
 // A load of a task's rows that are no box, as heads and queries of one axis
 // are: of each a stretch of a vector, which threads load in wide pieces.
 bool lower_is_rows(Place *p, Value v, DType t);
