@@ -36,7 +36,9 @@ static bool suits(const Func *f, const Op *op) {
   const Type *c = ir_type(f, op->res[0]);
   bool frag = a->kind == TK_FRAG && a->layout == LY_ACC;
   double zero;
-  if (ir_attr_i(op, AT_DEALT, 0)) return false;
+  if (ir_attr_i(op, AT_DEALT, 0) ||
+      dtype_size(a->dtype) != dtype_size(b->dtype))
+    return false;
   return (frag || is_swizzled(a)) && is_swizzled(b) &&
          (dtype_size(a->dtype) == 2 || (dtype_size(a->dtype) == 1 && !frag)) &&
          c->ext[0] % 64 == 0 &&

@@ -156,8 +156,10 @@ static bool is_streamed(const Stage *s, const Op *mma) {
 // Few rows or columns are multiplied by warps.
 static bool is_group_product(const Stage *s, const Op *mma) {
   const Type *a = ir_type(s->f, mma->args[0]), *c = ir_type(s->f, mma->res[0]);
+  const Type *b = ir_type(s->f, mma->args[1]);
   uint32_t depth = a->ext[ir_attr_i(mma, AT_TRANSA, 0) ? 0 : 1];
-  return frag_is_group_product(c, a->dtype, depth);
+  return dtype_size(a->dtype) == dtype_size(b->dtype) &&
+         frag_is_group_product(c, a->dtype, depth);
 }
 
 // The product ahead, by number from 1, to which alone op adds; 0: none.
