@@ -211,8 +211,7 @@ static void measure_operand(Tiles *s, const Op *dot, uint32_t side) {
   // AMD: rows in parts are never in shared memory (passes/gpu/dot.c).
   int64_t size = dtype_size(t->dtype);
   int64_t bytes = bytes_of_operand(s->f, dot, side, s->once ? NULL : s->gpu);
-  bool parts = s->staged && !key && bytes != 2;
-  if (!parts) *bytes_of(s, t) += n * bytes;
+  if (!s->staged || key || bytes == 2) *bytes_of(s, t) += n * bytes;
   bool copied = op && op->code == OP_LOAD && bytes <= 2 &&
                 (size == bytes || (size == 1 && s->staged));
   bool told = copied && s->once && s->lane >= 0 &&
