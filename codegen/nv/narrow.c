@@ -41,8 +41,26 @@ static void load_a(Gpu *n, const Product *p, V row0, uint32_t s, V out[4]) {
   row_of_a(n, p, gpu_add(n, row, gpu_i32(n, 8)), s, &out[1], &out[3]);
 }
 
+// The pair of f16 x, exact in bf16, as bf16: what is cut off is 0. Here
+// ptxas does not find that shifts and masks are one permutation of bytes.
+static V halves_to_bf16(Gpu *n, V x) {
+  Cg *g = n->g;
+  LLVMTypeRef f32 = LLVMFloatTypeInContext(g->lc);
+  LLVMTypeRef halves = LLVMVectorType(LLVMHalfTypeInContext(g->lc), 2);
+  V a[3] = {NULL, NULL, gpu_i32(n, 0x7632)};  // the upper 16 bits of both
+  x = LLVMBuildFPExt(g->b, LLVMBuildBitCast(g->b, x, halves, ""),
+                     LLVMVectorType(f32, 2), "");
+  for (unsigned i = 0; i < 2; i++) {
+    a[i] = LLVMBuildExtractElement(g->b, x, gpu_i32(n, i), "");
+    a[i] = LLVMBuildBitCast(g->b, a[i], gpu_i32t(n), "");
+  }
+  return gpu_call(n, "llvm.nvvm.prmt", a, 3);
+}
+
 static void widened(Gpu *n, const Product *p, V word, V out[2]) {
-  n->vendor->widen(n, p->bt->dtype, word, p->at->dtype, out);
+  n->vendor->widen(n, p->bt->dtype, word, DT_F16, out);
+  for (uint32_t i = 0; i < 2 && p->at->dtype == DT_BF16; i++)
+    out[i] = halves_to_bf16(n, out[i]);
 }
 
 // Columns n0 .. n0 + 15 of k steps s and s + 1: words of a step's two operands.
