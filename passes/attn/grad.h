@@ -357,6 +357,9 @@ void grad_reverse_body(Grad *g, const GradWalk *w);
 void grad_seed_bodies(Grad *g);
 // Which states have gradients. True: some more have.
 bool grad_find_active_states(Grad *g);
+// The last walk of whose states in front of steps, and of what the program has,
+// x is made, but for sums along vectors; 0: others have what it needs.
+Gid grad_steps_of(const Grad *g, Gid x);
 // Is there one? What its steps have is made again of their states: the program
 // stores nothing of them.
 bool grad_has_steps(const Grad *g);

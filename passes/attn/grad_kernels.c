@@ -65,6 +65,7 @@ static void make_scans(Grad *g) {
 }
 
 static void need(Plan *p, Gid x);
+static void need_load(Plan *p, const GradNode *n);
 
 // What a row of the gradient takes of the program's sums over keys. Which key
 // has a maximum, and others that are made of the program's values alone, are
@@ -77,6 +78,7 @@ static void need_of_row(Plan *p, Gid x) {
     need(p, x);
     return;
   }
+  need_load(p, &n);
   for (uint32_t i = 0; i < n.n; i++) need_of_row(p, n.arg[i]);
 }
 
@@ -421,11 +423,22 @@ static const GradRead *read_in(const Plan *p, Gid x) {
   return own ? NULL : grad_read_of(p->g, x);
 }
 
-// The walk of any step whose result s stores; 0: none.
+// The walk of any step that makes s: a result of it, or at each step what is
+// made of its states alone. 0: none.
 static Gid steps_in(const Grad *g, const GradStore *s) {
   const GradNode *n = grad_at(g, s->v);
-  bool any = n->code == GRAD_RESULT && n->attr >= GRAD_STATES;
-  return any ? n->arg[0] : 0;
+  if (n->code == GRAD_RESULT) return n->attr >= GRAD_STATES ? n->arg[0] : 0;
+  Gid walk = s->outer || s->mask ? 0 : grad_steps_of(g, s->v);
+  uint64_t vecs = grad_role(g, AX_VEC);
+  if (!walk) return 0;
+  uint64_t all = grad_at(g, walk)->axes & ~vecs;
+  if ((grad_store_axes(g, s) & ~vecs) != all || (n->axes & ~vecs & ~all))
+    return 0;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if ((all & grad_bit(i)) && g->axes.at[i].axis.role != AX_STEP &&
+        g->domain[i])
+      return 0;
+  return walk;
 }
 
 // The axes that are summed in x, as far as its kernel does it.
@@ -672,7 +685,7 @@ static Gid walk_of(const Grad *g, Gid x, const Gid *among) {
 // A result of a recurrence is stored by that.
 static bool put_result(Plan *p, const GradStore *s) {
   Grad *g = p->g;
-  Gid walk = walk_of(g, s->v, NULL);
+  Gid steps = steps_in(g, s), walk = steps ? steps : walk_of(g, s->v, NULL);
   const GradNode n = *grad_at(g, walk);
   bool any = g->walks.at[n.attr].nstates;
   uint32_t i = 0;
@@ -775,6 +788,7 @@ static bool is_result(const Plan *p, const GradStore *s) {
   const Grad *g = p->g;
   const GradNode n = *grad_at(g, s->v);
   Gid walk = walk_of(g, s->v, NULL);
+  if (n.code != GRAD_RESULT && steps_in(g, s)) return true;
   if (!walk || walk == UINT32_MAX || (grad_store_axes(g, s) & ~n.axes))
     return false;
   const GradWalk *w = &g->walks.at[grad_at(g, walk)->attr];
@@ -899,6 +913,16 @@ static void order_saved(Grad *g) {
             grad_row_name(g, g->reads.at[j].node, GF_SAVED, i);
 }
 
+// What a walk needs to store s.
+static void need_of_steps(Plan *p, const GradStore *s) {
+  Gid walk = steps_in(p->g, s);
+  Plan in = *p;
+  need_of_walk(p, walk);
+  in.steps = walk;
+  in.seen = NEWN(p->g->arena, bool, p->n);
+  need_below(&in, s->v);
+}
+
 bool grad_plan(Grad *g) {
   grad_store_chunks(g);
   Plan p = {.g = g, .keys = grad_role(g, AX_KEY), .vecs = grad_role(g, AX_VEC)};
@@ -912,7 +936,8 @@ bool grad_plan(Grad *g) {
   for (uint32_t i = 0; i < g->adds.n; i++) need_above(&p, g->adds.at[i].v);
   for (uint32_t i = 0; i < g->grads.n; i++) {
     const GradStore *s = &g->grads.at[i];
-    if (is_result(&p, s)) need_of_walk(&p, walk_of(g, s->v, NULL));
+    if (steps_in(g, s)) need_of_steps(&p, s);
+    else if (is_result(&p, s)) need_of_walk(&p, walk_of(g, s->v, NULL));
     else need_above(&p, s->v);
   }
   order_saved(g);
