@@ -424,6 +424,7 @@ uint32_t grad_output_of(const Grad *g, Gid x);
 // Where x is in a tensor of rows, and a new one for it; its name behind the
 // first n tensors.
 uint32_t grad_row_index(Grad *g, Gid x, GradFrom from, Gid *index, Dim *shape);
+void grad_step_first(Grad *g, Gid walk, Gid *index, Dim *shape, uint32_t n);
 uint32_t grad_row_tensor(Grad *g, Gid x, GradFrom from);
 const char *grad_row_name(Grad *g, Gid x, GradFrom from, uint32_t n);
 

@@ -325,11 +325,48 @@ static uint64_t rows_of_vectors(const Plan *p, const GradNode *x,
   return sums && numbers && is_gpu(p->g) ? outer | rows : 0;
 }
 
+// Is x a vector or a number that a walk makes at each step of its tasks? That
+// walk, or 0.
+static Gid walk_making(const Plan *p, Gid x) {
+  Grad *g = p->g;
+  const GradNode *n = grad_at(g, x);
+  if (n->code == OP_LOAD || n->code == GRAD_RESULT || x < g->forward) return 0;
+  Gid walk = grad_steps_of(g, x);
+  if (!walk || count(n->axes & p->vecs) > 1) return 0;
+  return (n->axes & ~p->vecs) == (grad_at(g, walk)->axes & ~p->vecs) ? walk : 0;
+}
+
+// x, with such factors of it as the walk stores them.
+static Gid by_steps(Plan *p, const GradStore *of, Gid x) {
+  Grad *g = p->g;
+  const GradNode n = *grad_at(g, x);
+  Gid walk = walk_making(p, x);
+  if (!walk && n.code == OP_MUL && x >= g->forward) {
+    Gid a = by_steps(p, of, n.arg[0]), b = by_steps(p, of, n.arg[1]);
+    return a == n.arg[0] && b == n.arg[1] ? x : grad_2(g, OP_MUL, a, b);
+  }
+  if (!walk) return x;
+  Dim shape[8];
+  GradStore s = {.v = x, .span = of->span, .physical = true};
+  s.n = grad_coordinates(g, n.axes, s.index, shape);
+  grad_step_first(g, walk, s.index, shape, s.n);
+  s.tensor = made(g, g->tensors.at[of->tensor].name,
+                  type_tensor(DT_F32, s.n, shape), x);
+  vec_push(g->arena, &p->parts, s);
+  return grad_load(g, s.tensor, s.index, s.n);
+}
+
 // The kernel of the part that is a sum over keys and rows; v in two steps. Or v
 // is a part.
 static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   Grad *g = p->g;
-  const GradNode n = *grad_at(g, v);
+  GradNode n = *grad_at(g, v);
+  if (n.attr == RK_SUM && grad_has_steps(g) && !cond) {
+    Gid x = by_steps(p, s, n.arg[0]);
+    if (x != n.arg[0]) v = grad_sum(g, x, n.over, n.points);
+    n = *grad_at(g, v);
+    if (n.code != OP_REDUCE) return v;
+  }
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
   uint32_t vecs = count(n.axes & p->vecs), steps = steps_of(g, &n);
@@ -932,7 +969,11 @@ bool grad_plan(Grad *g) {
   grad_fuse(g);
   make_scans(g);
   mark(&p);
-  for (uint32_t i = 0; i < p.parts.n; i++) need_above(&p, p.parts.at[i].v);
+  for (uint32_t i = 0; i < p.parts.n; i++) {
+    const GradStore s = p.parts.at[i];
+    if (steps_in(g, &s)) need_of_steps(&p, &s);
+    else need_above(&p, s.v);
+  }
   for (uint32_t i = 0; i < g->adds.n; i++) need_above(&p, g->adds.at[i].v);
   for (uint32_t i = 0; i < g->grads.n; i++) {
     const GradStore *s = &g->grads.at[i];
