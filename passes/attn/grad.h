@@ -360,6 +360,9 @@ void grad_reverse_body(Grad *g, const GradWalk *w);
 void grad_seed_bodies(Grad *g);
 // Which states have gradients. True: some more have.
 bool grad_find_active_states(Grad *g);
+// The last walk of whose states in front of steps, and of what the program has,
+// x is made, but for sums along vectors; 0: others have what it needs.
+Gid grad_steps_of(const Grad *g, Gid x);
 // Is there one? What its steps have is made again of their states: the program
 // stores nothing of them.
 bool grad_has_steps(const Grad *g);
@@ -445,6 +448,7 @@ GradRead *grad_read_of(Grad *g, Gid x);  // NULL: no kernel reads it
 uint32_t grad_output_of(const Grad *g, Gid x);
 // Where x is in a tensor of rows, and a new one for it.
 uint32_t grad_row_index(Grad *g, Gid x, GradFrom from, Gid *index, Dim *shape);
+void grad_step_first(Grad *g, Gid walk, Gid *index, Dim *shape, uint32_t n);
 uint32_t grad_row_tensor(Grad *g, Gid x, GradFrom from);
 
 // ---- grad_kernels.c

@@ -21,6 +21,30 @@ bool grad_has_steps(const Grad *g) {
   return false;
 }
 
+// False: kernels make what x needs.
+static bool find_steps(const Grad *g, Gid x, Gid *walk, bool *seen) {
+  const GradNode *n = grad_at(g, x);
+  if (seen[x]) return true;
+  seen[x] = true;
+  if (n->code == GRAD_RESULT) {
+    if (n->arg[0] > *walk) *walk = n->arg[0];
+    return n->attr >= GRAD_STATES && n->attr < GRAD_LAST;
+  }
+  if (n->code == OP_LOAD) return g->tensors.at[n->tensor].from != GF_MADE;
+  if (grad_is_made(n->code)) return false;
+  if (n->code == OP_REDUCE && (n->over & ~grad_role(g, AX_VEC))) return false;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (!find_steps(g, n->arg[i], walk, seen)) return false;
+  return true;
+}
+
+Gid grad_steps_of(const Grad *g, Gid x) {
+  Gid walk = 0;
+  if (!grad_has_steps(g)) return 0;
+  bool *seen = NEWN(g->arena, bool, g->nodes.n);
+  return find_steps(g, x, &walk, seen) ? walk : 0;
+}
+
 const Gid *grad_operands(const Grad *g, Gid x, uint32_t *n) {
   const GradNode *node = grad_at(g, x);
   *n = node->n;
@@ -211,16 +235,16 @@ static Type state_type(const Emit *e, const GradState *s) {
 }
 
 static bool is_last(const GradNode *n) {
-  return n->attr >= GRAD_LAST;
+  return n->code == GRAD_RESULT && n->attr >= GRAD_LAST;
 }
 
-// What the kernel stores of last states, or of those in front of steps.
+// What the kernel stores of last states, or of each step.
 static void stores(Emit *e, bool last) {
   for (uint32_t i = 0; i < e->k->n; i++) {
     GradStore to = e->k->store[i];
     if (is_last(grad_at(e->g, to.v)) != last) continue;
     to.physical = true;  // behind the end nothing is stored
-    grad_emit_store(e, &to, e->memo[to.v]);
+    grad_emit_store(e, &to, grad_emit(e, to.v));
   }
 }
 

@@ -336,11 +336,48 @@ static uint64_t rows_of_vectors(const Plan *p, const GradNode *x,
   return sums && numbers && is_gpu(p->g) ? outer | rows : 0;
 }
 
+// Is x a vector or a number that a walk makes at each step of its tasks? That
+// walk, or 0.
+static Gid walk_making(const Plan *p, Gid x) {
+  Grad *g = p->g;
+  const GradNode *n = grad_at(g, x);
+  if (n->code == OP_LOAD || n->code == GRAD_RESULT || x < g->forward) return 0;
+  Gid walk = grad_steps_of(g, x);
+  if (!walk || count(n->axes & p->vecs) > 1) return 0;
+  return (n->axes & ~p->vecs) == (grad_at(g, walk)->axes & ~p->vecs) ? walk : 0;
+}
+
+// x, with such factors of it as the walk stores them.
+static Gid by_steps(Plan *p, const GradStore *of, Gid x) {
+  Grad *g = p->g;
+  const GradNode n = *grad_at(g, x);
+  Gid walk = walk_making(p, x);
+  if (!walk && n.code == OP_MUL && x >= g->forward) {
+    Gid a = by_steps(p, of, n.arg[0]), b = by_steps(p, of, n.arg[1]);
+    return a == n.arg[0] && b == n.arg[1] ? x : grad_2(g, OP_MUL, a, b);
+  }
+  if (!walk) return x;
+  Dim shape[8];
+  GradStore s = {.v = x, .span = of->span, .physical = true};
+  s.n = grad_coordinates(g, n.axes, s.index, shape);
+  grad_step_first(g, walk, s.index, shape, s.n);
+  s.tensor = made(g, g->tensors.at[of->tensor].name,
+                  type_tensor(DT_F32, s.n, shape), x);
+  vec_push(g->arena, &p->parts, s);
+  return grad_load(g, s.tensor, s.index, s.n);
+}
+
 // The kernel of the part that is a sum over keys and rows; v in two steps. Or v
 // is a part.
 static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   Grad *g = p->g;
-  const GradNode n = *grad_at(g, v);
+  GradNode n = *grad_at(g, v);
+  if (n.attr == RK_SUM && grad_has_steps(g) && !cond) {
+    Gid x = by_steps(p, s, n.arg[0]);
+    if (x != n.arg[0]) v = grad_sum(g, x, n.over, n.points);
+    n = *grad_at(g, v);
+    if (n.code != OP_REDUCE) return v;
+  }
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
   uint32_t vecs = count(n.axes & p->vecs), steps = steps_of(g, &n);
@@ -434,11 +471,22 @@ static const GradRead *read_in(const Plan *p, Gid x) {
   return own ? NULL : grad_read_of(p->g, x);
 }
 
-// The walk of any step whose result s stores; 0: none.
+// The walk of any step that makes s: a result of it, or at each step what is
+// made of its states alone. 0: none.
 static Gid steps_in(const Grad *g, const GradStore *s) {
   const GradNode *n = grad_at(g, s->v);
-  bool any = n->code == GRAD_RESULT && n->attr >= GRAD_STATES;
-  return any ? n->arg[0] : 0;
+  if (n->code == GRAD_RESULT) return n->attr >= GRAD_STATES ? n->arg[0] : 0;
+  Gid walk = s->outer || s->mask ? 0 : grad_steps_of(g, s->v);
+  uint64_t vecs = grad_role(g, AX_VEC);
+  if (!walk) return 0;
+  uint64_t all = grad_at(g, walk)->axes & ~vecs;
+  if ((grad_store_axes(g, s) & ~vecs) != all || (n->axes & ~vecs & ~all))
+    return 0;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if ((all & grad_bit(i)) && g->axes.at[i].axis.role != AX_STEP &&
+        g->domain[i])
+      return 0;
+  return walk;
 }
 
 // The axes that are summed in x, as far as its kernel does it.
@@ -722,7 +770,7 @@ static Gid walk_of(const Grad *g, Gid x, const Gid *among) {
 // A result of a recurrence is stored by that.
 static bool put_result(Plan *p, const GradStore *s) {
   Grad *g = p->g;
-  Gid walk = walk_of(g, s->v, NULL);
+  Gid steps = steps_in(g, s), walk = steps ? steps : walk_of(g, s->v, NULL);
   const GradNode n = *grad_at(g, walk);
   bool any = g->walks.at[n.attr].nstates;
   uint32_t i = 0;
@@ -833,6 +881,7 @@ static bool is_result(const Plan *p, const GradStore *s) {
   const Grad *g = p->g;
   const GradNode n = *grad_at(g, s->v);
   Gid walk = walk_of(g, s->v, NULL);
+  if (n.code != GRAD_RESULT && steps_in(g, s)) return true;
   if (!walk || walk == UINT32_MAX || (grad_store_axes(g, s) & ~n.axes))
     return false;
   const GradWalk *w = &g->walks.at[grad_at(g, walk)->attr];
@@ -908,6 +957,16 @@ static bool sort(const Plan *p) {
   return true;
 }
 
+// What a walk needs to store s.
+static void need_of_steps(Plan *p, const GradStore *s) {
+  Gid walk = steps_in(p->g, s);
+  Plan in = *p;
+  need_of_walk(p, walk);
+  in.steps = walk;
+  in.seen = NEWN(p->g->arena, bool, p->n);
+  need_below(&in, s->v);
+}
+
 bool grad_plan(Grad *g) {
   grad_store_chunks(g);
   Plan p = {.g = g, .keys = grad_role(g, AX_KEY), .vecs = grad_role(g, AX_VEC)};
@@ -917,11 +976,16 @@ bool grad_plan(Grad *g) {
   grad_fuse(g);
   make_scans(g);
   mark(&p);
-  for (uint32_t i = 0; i < p.parts.n; i++) need_above(&p, p.parts.at[i].v);
+  for (uint32_t i = 0; i < p.parts.n; i++) {
+    const GradStore s = p.parts.at[i];
+    if (steps_in(g, &s)) need_of_steps(&p, &s);
+    else need_above(&p, s.v);
+  }
   for (uint32_t i = 0; i < g->adds.n; i++) need_above(&p, g->adds.at[i].v);
   for (uint32_t i = 0; i < g->grads.n; i++) {
     const GradStore *s = &g->grads.at[i];
-    if (is_result(&p, s)) need_of_walk(&p, walk_of(g, s->v, NULL));
+    if (steps_in(g, s)) need_of_steps(&p, s);
+    else if (is_result(&p, s)) need_of_walk(&p, walk_of(g, s->v, NULL));
     else need_above(&p, s->v);
   }
   grad_order_saved(g);

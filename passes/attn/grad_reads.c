@@ -52,8 +52,8 @@ static bool is_of_steps(const Grad *g, Gid x) {
 }
 
 // A step stores what it has side by side: channels lie as they do in inputs.
-static void put_step_first(Grad *g, Gid x, Gid *index, Dim *shape, uint32_t n) {
-  uint32_t axis = g->walks.at[grad_at(g, grad_at(g, x)->arg[0])->attr].axis, i;
+void grad_step_first(Grad *g, Gid walk, Gid *index, Dim *shape, uint32_t n) {
+  uint32_t axis = g->walks.at[grad_at(g, walk)->attr].axis, i;
   for (i = 0; i + 1 < n && !(grad_at(g, index[i])->axes & grad_bit(axis));) i++;
   Gid step = index[i];
   Dim steps = shape[i];
@@ -78,7 +78,8 @@ uint32_t grad_row_index(Grad *g, Gid x, GradFrom from, Gid *index, Dim *shape) {
   if (map_get(&g->scans, x, &scan)) return front_index(g, x, index, shape);
   if (from == GF_SAVED) return grad_coordinates_saved(g, axes, index, shape);
   uint32_t n = grad_coordinates(g, axes, index, shape);
-  if (is_of_steps(g, x)) put_step_first(g, x, index, shape, n);
+  if (is_of_steps(g, x))
+    grad_step_first(g, grad_at(g, x)->arg[0], index, shape, n);
   return n;
 }
 
