@@ -384,6 +384,8 @@ Gid grad_scan_value(Grad *g, Gid scan);
 // Kernels make the running sum themselves, of what a kernel in front stores for
 // each block. Before kernels are planned.
 bool grad_scan_by_blocks(Grad *g, Gid scan);
+// All running sums, as sums.
+void grad_make_scans(Grad *g);
 // What the block of a point has in front of it, 0: kernels make all of it.
 Gid grad_scan_front(const Grad *g, Gid scan);
 // Elements of a block.

@@ -63,13 +63,6 @@ static Gid value_of(const Grad *g, Gid x) {
   return grad_at(g, x)->code == GRAD_MADE ? grad_at(g, x)->arg[0] : x;
 }
 
-// Running sums, as sums.
-static void make_scans(Grad *g) {
-  for (Gid x = 1, n = g->nodes.n; x < n; x++)
-    if (grad_at(g, x)->code == OP_SCAN && !grad_scan_by_blocks(g, x))
-      map_put(&g->values, x, grad_scan_value(g, x));
-}
-
 static void need(Plan *p, Gid x);
 static void need_load(Plan *p, const GradNode *n);
 
@@ -974,7 +967,7 @@ bool grad_plan(Grad *g) {
     g->grads.at[i].v = in_parts(&p, &g->grads.at[i], g->grads.at[i].v, 0);
   if (!join(&p)) return false;
   grad_fuse(g);
-  make_scans(g);
+  grad_make_scans(g);
   mark(&p);
   for (uint32_t i = 0; i < p.parts.n; i++) {
     const GradStore s = p.parts.at[i];

@@ -174,3 +174,9 @@ void grad_scan_moved(Grad *g, Gid scan, Gid moved, uint32_t axis, Gid to) {
   Gid front = grad_scan_front(g, scan);
   if (front) map_put(&g->fronts, moved, grad_moved(g, front, axis, to));
 }
+
+void grad_make_scans(Grad *g) {
+  for (Gid x = 1, n = g->nodes.n; x < n; x++)
+    if (grad_at(g, x)->code == OP_SCAN && !grad_scan_by_blocks(g, x))
+      map_put(&g->values, x, grad_scan_value(g, x));
+}

@@ -31,11 +31,22 @@ static void add(Clocks *to, const Clocks *c, double times) {
   to->loads += times * c->loads;
 }
 
+// A constant, or a dim that is known.
+static bool is_known(const Func *f, Value v, double *x) {
+  const Op *op = ir_def(f, v);
+  int64_t n;
+  if (!op || op->code != OP_DIM) return ir_const_value(f, v, x);
+  if (!dim_is_const(&f->mod->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &n))
+    return false;
+  *x = (double)n;
+  return true;
+}
+
 static double turns_of(const Func *f, const Op *loop) {
   double from, to, step;
-  bool known = ir_const_value(f, loop->args[0], &from) &&
-               ir_const_value(f, loop->args[1], &to) &&
-               ir_const_value(f, loop->args[2], &step);
+  bool known = is_known(f, loop->args[0], &from) &&
+               is_known(f, loop->args[1], &to) &&
+               is_known(f, loop->args[2], &step);
   return known && to > from ? (to - from) / step : 1;
 }
 
