@@ -12,6 +12,7 @@ typedef struct Plan {
   bool *cotangent;       // by Gid: a cotangent is in it
   bool *made;            // by Gid: what the gradient stores is
   bool *seen;            // by Gid: visited in a walk
+  bool *row_seen;        // by Gid: its rows' needs are known
   bool no_rows;          // sums over keys are made again, of steps' states
   Gid steps;             // needs are those of this walk's steps, of any kind
   uint32_t n;            // nodes that these know
@@ -40,6 +41,7 @@ static void mark(Plan *p) {
   p->cotangent = NEWN(g->arena, bool, p->n);
   p->made = NEWN(g->arena, bool, p->n);
   p->seen = NEWN(g->arena, bool, p->n);
+  p->row_seen = NEWN(g->arena, bool, p->n);
   if (grad_has_steps(g)) p->no_rows = true;
   for (Gid x = 1; x < p->n; x++) {
     const GradNode *n = grad_at(g, x);
@@ -71,6 +73,8 @@ static void need_load(Plan *p, const GradNode *n);
 // for the program to find: scores that are made again are rounded differently.
 static void need_of_row(Plan *p, Gid x) {
   const GradNode n = *grad_at(p->g, x);
+  if (p->row_seen[x]) return;
+  p->row_seen[x] = true;
   bool own = sums_keys(p, &n) && !p->cotangent[x] && !p->made[x] && !p->no_rows;
   bool row = (x < p->g->forward || own) && p->summed[x] && !(n.axes & p->keys);
   if (is_stored(p->g, x) || (row && dtype_is_float(n.dtype))) {

@@ -120,12 +120,14 @@ uint32_t grad_scan_axis(const Grad *g, Gid scan) {
 }
 
 // Does a tensor have an element for each of these coordinates? Then so may
-// workspace.
-static bool has_tensor(const Grad *g, Gid x, uint64_t axes) {
+// workspace. What is seen has none.
+static bool has_tensor(const Grad *g, Gid x, uint64_t axes, bool *seen) {
   const GradNode *n = grad_at(g, x);
+  if (seen[x]) return false;
+  seen[x] = true;
   if (n->code == OP_LOAD && !(axes & ~n->axes)) return true;
   for (uint32_t i = 0; i < n->n; i++)
-    if (has_tensor(g, n->arg[i], axes)) return true;
+    if (has_tensor(g, n->arg[i], axes, seen)) return true;
   return false;
 }
 
@@ -156,7 +158,8 @@ bool grad_scan_by_blocks(Grad *g, Gid scan) {
   bool nvidia = tg->kind == TARGET_GPU && tg->gpu.vendor != VENDOR_AMD;
   bool key = grad_role(g, AX_KEY) & n.over, rows = n.axes & ~n.over;
   if (!nvidia || !key || !rows || is_stored(g, scan)) return false;
-  if (has_tensor(g, n.arg[0], n.axes)) return false;
+  bool *seen = NEWN(g->arena, bool, g->nodes.n);
+  if (has_tensor(g, n.arg[0], n.axes, seen)) return false;
   Gid front = fronts_of(g, scan, &s);
   Gid size = grad_int(g, grad_scan_block()), k = grad_index(g, s.axis);
   Gid at = grad_2(g, OP_FLOORDIV, k, size);

@@ -17,8 +17,8 @@
 //
 //   sum(i: w[b, q, i] * relu(dot(x[b, q, i], y[b, k])))     heads of an indexer
 //
-// Where a product of matrices has keys of two passes, one of them goes a key at
-// a time, if what is left multiplies matrices: the outer one where it can.
+// Where a product of matrices has keys of two passes, of which one has a tile,
+// the other goes a key at a time, if what is left multiplies matrices.
 //
 //   count(i: q // 2^i != k // 2^i)                          levels of a pair
 //
@@ -70,17 +70,19 @@ static void note(void *data, Op *op) {
   o->own |= x ^ y;
 }
 
-// Of the passes around a product, the outermost first: the one to go through a
-// key at a time. True: found.
-static bool walk_one(Outer *o, const Op *dot, const Op *pass, uint64_t keys) {
-  if (!pass) return false;
-  if (walk_one(o, dot, pass->parent->parent, keys)) return true;
-  uint64_t axis =
-      pass->code == OP_KREDUCE ? (uint64_t)1 << ir_attr_i(pass, AT_AXIS, 0) : 0;
-  if (!(keys & axis & ~o->tiled) || !is_matrix(o, dot, axis)) return false;
+// Of the keys of a product those that are left: passes around it, the outermost
+// first, go through theirs one at a time, if what is left multiplies matrices
+// and has keys that have a tile anyway.
+static uint64_t walk(Outer *o, const Op *dot, const Op *pass, uint64_t keys) {
+  if (!pass) return keys & ~o->walked;
+  uint64_t left = walk(o, dot, pass->parent->parent, keys), axis = 0;
+  if (pass->code == OP_KREDUCE)
+    axis = (uint64_t)1 << ir_attr_i(pass, AT_AXIS, 0);
+  if (!(left & axis & ~o->tiled) || !(left & o->tiled) ||
+      !is_matrix(o, dot, (keys & ~left) | axis))
+    return left;
   o->walked |= axis;
-  o->tiled |= keys & ~axis;
-  return true;
+  return left & ~axis;
 }
 
 // A pass of no products, over what has rows and the keys of a tile, too.
@@ -97,9 +99,8 @@ static void note_wide(void *data, Op *op) {
   Outer *o = data;
   if (op->code == OP_KREDUCE) note_pass(op, o);
   if (op->code != OP_DOT || !is_matrix(o, op, 0)) return;
-  uint64_t keys = axes_of(o, op->res[0]) & ir_axes_with(o->f, AX_KEY);
-  if (!(keys & (keys - 1)) || keys & o->walked) return;
-  walk_one(o, op, op->parent->parent, keys);
+  walk(o, op, op->parent->parent,
+       axes_of(o, op->res[0]) & ir_axes_with(o->f, AX_KEY));
 }
 
 // Keys that GPUs have no tile for: few, and none of a product of matrices.
