@@ -20,8 +20,8 @@ static const double CONDITION_MARGIN = 4, ILL = 0.3;
 static const double ROUNDING_MARGIN = 2;
 // Terms that cancel leave what each was rounded by, and code's are others than
 // the oracle's, which may cancel twice: in a softmax and in its maximum, which
-// has no gradient in code. Where code multiplies terms by a row's factors before
-// they cancel, all keys of the row share what that rounds.
+// has no gradient in code. Where code multiplies terms by a row's factors
+// before they cancel, all keys of the row share what that rounds.
 static const double CANCEL_MARGIN = 32;
 // How often all is disturbed: a score that is so near a bend is beyond it in
 // some.
