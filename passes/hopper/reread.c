@@ -90,6 +90,11 @@ static bool is_cheap_slice(const Func *f, const Op *op) {
          (op->code == OP_MUL || op->code == OP_FLOOR);
 }
 
+// May v be made once more? What this pass has made itself stays.
+static bool is_again(const Reread *r, Value v) {
+  return v < r->n && r->again[v];
+}
+
 static bool may(const Reread *r, const Op *op) {
   const Func *f = r->f;
   if (op->nres != 1 || ir_type(f, op->res[0])->kind != TK_FRAG) return false;
@@ -123,7 +128,7 @@ static void remember(Reread *r, Value v, Value now) {
 
 static Value copied(Reread *r, Op *at, Value v) {
   Func *f = r->f;
-  if (v >= r->n || !r->again[v]) return v;
+  if (!is_again(r, v)) return v;
   if (r->now[v]) return r->now[v];
   const Op *op = ir_def(f, v);
   if (op->code == OP_CONST && !r->early) return v;
@@ -151,7 +156,7 @@ static void region(Reread *r, Region *body) {
       region(r, op->regions[i]);
     }
     if (op->nregions) forget(r);
-    bool own = op->nres == 1 && op->res[0] < r->n && r->again[op->res[0]];
+    bool own = op->nres == 1 && is_again(r, op->res[0]);
     for (uint32_t i = 0; i < op->nargs && !own; i++)
       op->args[i] = copied(r, op, op->args[i]);
     if (!is_product(op)) continue;
@@ -170,7 +175,8 @@ static bool is_small(const Func *f, Value v) {
 // Is v made element by element of what is read or counted, or small?
 static bool is_made_of_reads(const Reread *r, Value v, uint32_t depth) {
   const Op *op = ir_def(r->f, v);
-  if (r->again[v] || is_small(r->f, v)) return true;
+  if (is_again(r, v) || is_small(r->f, v)) return true;
+  if (v >= r->n) return false;
   if (!op || op->nres != 1 || !depth) return false;
   bool plain = op->code == OP_BCAST || op->code == OP_SPLAT;
   if (!plain && !(op_info(op->code)->flags & OPF_ELEM)) return false;
@@ -181,7 +187,7 @@ static bool is_made_of_reads(const Reread *r, Value v, uint32_t depth) {
 
 static void let_again(Reread *r, Value v) {
   const Op *op = ir_def(r->f, v);
-  if (r->again[v] || is_small(r->f, v)) return;
+  if (is_again(r, v) || is_small(r->f, v)) return;
   r->again[v] = true;
   for (uint32_t i = 0; i < op->nargs; i++) let_again(r, op->args[i]);
 }
@@ -288,7 +294,7 @@ static bool is_sum(const Func *f, const Op *op) {
 }
 
 static bool is_kept(const Reread *r, Value v) {
-  return v >= r->n || !r->again[v];
+  return !is_again(r, v);
 }
 
 // Does op alone need an operand that is no mask, from `at` on?
@@ -335,7 +341,7 @@ static void sums_early(Reread *r, Region *body) {
   for (Op *op = body->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++) sums_early(r, op->regions[i]);
-    bool own = op->nres == 1 && r->again[op->res[0]];
+    bool own = op->nres == 1 && is_again(r, op->res[0]);
     if (own || !is_sum(r->f, op)) continue;
     Op *at = behind_operands(r, op);
     if (!at || at == op || !ends_one(r, at, op) || !are_there(r, at, op))
