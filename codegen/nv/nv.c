@@ -223,21 +223,6 @@ static V pair(Gpu *n, DType to, V lo, V hi, bool within) {
   return LLVMBuildBitCast(n->g->b, gpu_call(n, name, a, 2), gpu_i32t(n), "");
 }
 
-// The pair of f16 x, exact in bf16, as bf16: what is cut off is 0.
-static V halves_to_bf16(Gpu *n, V x) {
-  Cg *g = n->g;
-  LLVMTypeRef f32 = LLVMFloatTypeInContext(g->lc);
-  LLVMTypeRef halves = LLVMVectorType(LLVMHalfTypeInContext(g->lc), 2);
-  V a[3] = {NULL, NULL, gpu_i32(n, 0x7632)};  // the upper 16 bits of both
-  x = LLVMBuildFPExt(g->b, LLVMBuildBitCast(g->b, x, halves, ""),
-                     LLVMVectorType(f32, 2), "");
-  for (unsigned i = 0; i < 2; i++) {
-    a[i] = LLVMBuildExtractElement(g->b, x, gpu_i32(n, i), "");
-    a[i] = LLVMBuildBitCast(g->b, a[i], gpu_i32t(n), "");
-  }
-  return gpu_call(n, "llvm.nvvm.prmt", a, 3);
-}
-
 static bool widen(Gpu *n, DType from, V word, DType to, V out[2]) {
   if (n->gpu.f8 != F8_OCP) return false;
   Cg *g = n->g;
@@ -249,7 +234,7 @@ static bool widen(Gpu *n, DType from, V word, DType to, V out[2]) {
                                      : "llvm.nvvm.e5m2x2.to.f16x2.rn",
                    &a, 1);
     h = LLVMBuildBitCast(g->b, h, gpu_i32t(n), "");
-    out[i] = to == DT_BF16 ? halves_to_bf16(n, h) : h;
+    out[i] = to == DT_BF16 ? gpu_halves_to_bf16(n, h) : h;
   }
   return true;
 }
