@@ -122,6 +122,7 @@ bool fe_check(Ctx *cx, Unit *unit) {
   Loaded root = {unit->source->path, unit};
   vec_push(&cx->session, &ses.units, root);
   work_begin(cx);
+  work_say(cx, "checking '%s'", unit->source->path);
   bool ok = ck_unit(&ses, unit);
   work_end(cx);
   return ok;

@@ -30,3 +30,9 @@ const WorkLine *watch_longest(const Watch *w) {
     if (l->since && (!found || l->since < found->since)) found = l;
   return found;
 }
+
+const WorkLine *watch_last(const Watch *w) {
+  for (const WorkLine *l = w->first; l; l = l->next)
+    if (l->what[0]) return l;
+  return NULL;
+}

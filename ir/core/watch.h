@@ -27,5 +27,8 @@ int64_t watch_now(void);  // ns
 // The line that has been at the same for longest; NULL: none is at anything.
 // The lock is held.
 const WorkLine *watch_longest(const Watch *w);
+// A line that was at something, whether it still is; NULL: none ever was. The
+// lock is held.
+const WorkLine *watch_last(const Watch *w);
 
 #endif

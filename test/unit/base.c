@@ -204,7 +204,8 @@ static void lines(void) {
   work_begin(&a);
   work_variant(&a);
   work_end(&a);
-  EXPECT(w.depth == 1 && w.variants == 2 && !watch_longest(&w));
+  EXPECT(w.depth == 1 && w.variants == 2);
+  EXPECT(!watch_longest(&w) && !watch_last(&w));
   work_place(&b, (Span){src->id, 1, 2});
   work_say(&b, "%s", "first");
   work_say(&a, "second");
@@ -214,6 +215,7 @@ static void lines(void) {
   EXPECT(watch_longest(&w) == &a.line);
   work_end(&a);
   EXPECT(!w.depth && !watch_longest(&w));
+  EXPECT(watch_last(&w) == &a.line);  // said last
   ctx_drop(&a);
   EXPECT(w.first == &b.line);
   ctx_drop(&b);

@@ -40,9 +40,11 @@ static Span place(Ctx *cx, const WorkLine *l) {
   return (Span){0, l->span.lo, l->span.hi};
 }
 
+// Between two steps the one before is named: what it took is still there.
 static void tell(Ctx *cx, const Session *s, DiagId id) {
   const WorkLine *l = watch_longest(&s->watch);
-  const char *what = l ? l->what : "between two steps";
+  if (!l) l = watch_last(&s->watch);
+  const char *what = l ? l->what : "the beginning";
   Span at = place(cx, l);
   if (id == DIAG_too_long) {
     uint32_t n = s->watch.variants;
