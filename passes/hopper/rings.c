@@ -44,13 +44,20 @@ static bool has_fill_like(const Rings *w, const Region *r, const Op *fill) {
 // Is the tile of fill read in a loop behind it that fills the same tiles?
 // Slots are given back in the order in which they were filled: it has a ring of
 // its own, or the loop would wait for its slot for ever.
-static bool is_held(const Rings *w, const Op *fill) {
+static bool find_held(const Rings *w, const Op *fill) {
   for (const Op *op = fill->next; op; op = op->next)
     for (uint32_t i = 0; i < op->nregions; i++)
       if (has_fill_like(w, op->regions[i], fill) &&
           ir_mentions(op, fill->res[0]))
         return true;
   return false;
+}
+
+static bool is_held(const Rings *w, const Op *fill) {
+  Value v = fill->res[0];
+  if (v >= w->nknown) return find_held(w, fill);
+  if (!w->held[v]) w->held[v] = find_held(w, fill) ? 2 : 1;
+  return w->held[v] == 2;
 }
 
 static bool same_made(const Rings *w, const Op *a, const Op *b) {
@@ -66,14 +73,25 @@ static bool same_ring(const Rings *w, const Ring *r, const Op *op) {
   return same_tiles(w, r->site, op) && is_held(w, r->site) == is_held(w, op);
 }
 
-int hop_rings_of(const Rings *w, const Op *op) {
-  if (op->code == OP_CLAIM) return w->claims;
+static int find_ring(const Rings *w, const Op *op) {
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
     if (!r->site || r->site->code != op->code) continue;
     if (same_ring(w, r, op)) return (int)i;
   }
   return -1;
+}
+
+int hop_rings_of(const Rings *w, const Op *op) {
+  if (op->code == OP_CLAIM) return w->claims;
+  Value v = op->nres ? op->res[0] : UINT32_MAX;
+  if (!w->ring_of || v >= w->nknown) return find_ring(w, op);
+  if (!w->ring_of[v]) {
+    int ring = find_ring(w, op);
+    if (ring < 0) return ring;
+    w->ring_of[v] = (uint8_t)(ring + 1);
+  }
+  return w->ring_of[v] - 1;
 }
 
 bool hop_rings_is_task_loop(const Func *f, const Op *op) {
@@ -875,10 +893,13 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   w->lists = hop_rings_has_told(f);
   if (w->groups < 1 || w->groups > (w->lists ? 2 : HW_MOST_GROUPS))
     return false;
+  w->nknown = f->values.n;
+  w->held = NEWN(w->arena, uint8_t, f->values.n);
   hop_rings_analyse(w);
   hop_rings_making(w);
   find_rings(w, f->body);
   if (w->mixed) no_maker(w);
+  w->ring_of = NEWN(w->arena, uint8_t, f->values.n);
   if (w->fails || !w->nrings) return false;
   find_visits(w);
   w->apart = !w->makers && are_apart(w);

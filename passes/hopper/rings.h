@@ -51,6 +51,10 @@ typedef struct Rings {
   uint32_t nfacts;
   Value kept[MAX_FACTS];  // numbers of the launch that each task reads again
   uint32_t nkept;
+  // Of fills, by value, what is known of the function as it is planned: are
+  // they held (+1: no, +2: yes); the number of their ring + 1.
+  uint8_t *held, *ring_of;
+  uint32_t nknown;  // values of these
   bool *spare;      // by value: consumers do without, NULL: none
   const Op *early;  // the fill before which the next task is claimed
   bool drains;      // stores go through shared tiles

@@ -180,17 +180,21 @@ static bool is_there(const Hoist *a, const Func *f, Value tensor) {
   return n >= 0;
 }
 
-static bool reads_there(const Hoist *a, const Func *f, Value v) {
+// seen: by value, what has been looked at.
+static bool reads_there(const Hoist *a, const Func *f, Value v, bool *seen) {
   const Op *op = ir_def(f, v);
+  if (seen[v]) return true;
+  seen[v] = true;
   if (op && op->code == OP_LOAD && !is_there(a, f, op->args[0])) return false;
   for (uint32_t i = 0; op && i < op->nargs; i++)
-    if (!reads_there(a, f, op->args[i])) return false;
+    if (!reads_there(a, f, op->args[i], seen)) return false;
   return true;
 }
 
 static bool all_there(const Hoist *a, const Hoist *b) {
+  bool *seen = NEWN(a->m->arena, bool, b->f->values.n);
   for (uint32_t i = 0; i < b->ncuts; i++)
-    if (!reads_there(a, b->f, b->cut[i].v)) return false;
+    if (!reads_there(a, b->f, b->cut[i].v, seen)) return false;
   return true;
 }
 
