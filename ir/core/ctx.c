@@ -64,6 +64,7 @@ void ctx_init_helper(Ctx *cx, const Ctx *of) {
 void ctx_drop(Ctx *cx) {
   work_leave(cx);
   arena_drop(&cx->modules);
+  arena_drop(&cx->kept);
   arena_drop(&cx->scratch);
   arena_drop(&cx->session);
   *cx = (Ctx){0};
@@ -96,14 +97,19 @@ bool ctx_try(Ctx *cx, void (*body)(void *data), void *data) {
   return enough;
 }
 
-CtxHome ctx_home(Ctx *cx) {
-  Arena *a = &cx->modules, *s = &cx->session;
-  CtxHome h = {.was = cx->home, .mark = arena_mark(a)};
+void ctx_limit(const Ctx *cx, Arena *a) {
+  const Arena *s = &cx->session;
   a->limit = s->limit;
   a->pool = s->pool;
   a->until = s->until;
   a->oom = s->oom;
   a->oom_data = s->oom_data;
+}
+
+CtxHome ctx_home(Ctx *cx) {
+  Arena *a = &cx->modules;
+  CtxHome h = {.was = cx->home, .mark = arena_mark(a)};
+  ctx_limit(cx, a);
   cx->home = a;
   return h;
 }

@@ -16,11 +16,15 @@
 typedef const char *ReadFileFn(void *data, Arena *a, const char *path,
                                uint32_t *len);
 
+typedef struct PlanKnown PlanKnown;
+
 struct Ctx {
-  Arena session;  // sources, names, diagnostics, AST, IR of the session
-  Arena scratch;  // one pass; reset by mark
-  Arena modules;  // a module while passes change it (ctx_home)
-  Arena *home;    // of modules that are made: `session`, or `modules`
+  Arena session;     // sources, names, diagnostics, AST, IR of the session
+  Arena scratch;     // one pass; reset by mark
+  Arena modules;     // a module while passes change it (ctx_home)
+  Arena *home;       // of modules that are made: `session`, or `modules`
+  Arena kept;        // modules that may be asked for again (tools/plan/known.h)
+  PlanKnown *known;  // which these are, or NULL
   Interner names;
   Vec(Source *) sources;
   Vec(Diag *) diags;
@@ -55,6 +59,8 @@ typedef struct CtxHome {
 } CtxHome;
 CtxHome ctx_home(Ctx *cx);
 void ctx_leave(Ctx *cx, CtxHome h);
+// Arena a has the session's limits from now on.
+void ctx_limit(const Ctx *cx, Arena *a);
 // What an arena does where memory runs out; for what a helper ran out of.
 _Noreturn void ctx_no_memory(Ctx *cx);
 // Adds text (copied) as a source file. NULL with a diagnostic if too large.

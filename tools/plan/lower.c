@@ -1,6 +1,6 @@
 // A checked program to a module of any level: lowering, the schedule that
 // holds for a target, the passes.
-#include "tools/plan/plan.h"
+#include "tools/plan/known.h"
 
 #include "frontend/check.h"
 #include "ir/layout.h"
@@ -246,10 +246,31 @@ static Module *lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
   return parts;
 }
 
+// What the program's dtypes are is what the last lowering said.
+static Module *known(Ctx *cx, DrvSpec s, const char *key) {
+  Decl *d = s.prog->derived ? s.prog->derived->of : s.prog;
+  Module *m = plan_known(cx, key);
+  if (m && has_dtypes(d) && !fe_retype(cx, d, s.binds, s.n)) return NULL;
+  return m;
+}
+
+static Module *lower_once(Ctx *cx, DrvSpec s, const Target *target, Level to,
+                          const DrvOptions *opt) {
+  PassOpt pass = pass_options(s.prog, target, opt);
+  const char *key = plan_known_key(cx, &(PlanAsked){s, &pass, to, opt});
+  DiagMark mark = diag_mark(cx);
+  Module *m = known(cx, s, key);
+  if (m) return m;
+  m = lower(cx, s, target, to, opt);
+  if (m && cx->diags.n == mark.diags && cx->nhidden == mark.hidden)
+    plan_known_put(cx, key, m, mark.remarks);
+  return m;
+}
+
 Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
                   const DrvOptions *opt) {
   work_begin(cx);
-  Module *m = lower(cx, s, target, to, opt);
+  Module *m = lower_once(cx, s, target, to, opt);
   work_end(cx);
   return m;
 }
