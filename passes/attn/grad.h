@@ -415,8 +415,11 @@ bool grad_reverse(Grad *g);
 void grad_give(Grad *g, Gid x, Gid c, uint64_t points);
 
 // ---- grad_flow.c
-// What flows to vectors that are loaded at several coordinates is made apart.
+// What flows to vectors that are loaded at several coordinates is made apart,
+// but of steps of any kind: walks store what their sums are of.
 void grad_flow(Grad *g);
+// An axis like this one, of rows.
+uint32_t grad_row_axis(Grad *g, uint32_t axis);
 // Of a matrix one axis counts rows, where what kernels read is known.
 void grad_use_rows(Grad *g, GradStore *s);
 
