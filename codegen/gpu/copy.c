@@ -1,6 +1,7 @@
 // Copies from device to shared memory by the group's threads: boxes of tensors
 // in chunks of 16 bytes.
 #include "codegen/gpu/gpu.h"
+#include "ir/box.h"
 
 static V wide(Gpu *n, V x) {
   return LLVMBuildSExt(n->g->b, x, LLVMInt64TypeInContext(n->g->lc), "");
@@ -17,6 +18,7 @@ typedef struct Box {
   Value tensor;
   uint32_t lo, rank, row, col, size;
   uint32_t pieces, along, rows;  // rows of a piece
+  uint32_t turns;                // of a row, along axis `along`
   V base, rows_ok;  // address of the box's origin (i64); other axes in range
   V row0, col0, nrows, ncols, row_stride, col_stride;  // strides in bytes, i64
 } Box;
@@ -47,6 +49,8 @@ static Box box_of(Gpu *n, const Op *op, Value tensor, uint32_t lo) {
            .pieces = ir_pieces(op)};
   const IrAttr *pieces = ir_attr(op, AT_PIECES);
   if (pieces) b.along = (uint32_t)pieces->list[0];
+  b.turns = box_turns(op);
+  if (b.turns > 1) b.along = (uint32_t)tile->list[BOX_TURN];
   b.rows = gpu_arg_type(n, op, 0)->ext[0] / b.pieces;
   b.base = field(n, &b, 0);
   b.rows_ok = LLVMConstInt(LLVMInt1TypeInContext(g->lc), 1, 0);
@@ -79,10 +83,22 @@ static V chunks_ok(Gpu *n, const Box *b) {
   return e_and(g, e_and(g, aligned, dense), inside);
 }
 
+// The box with the turn that the tile's row `row` is; *row: in it.
+static Box turn_of(Gpu *n, const Box *b, V *row) {
+  Cg *g = n->g;
+  Box p = *b;
+  V turns = gpu_i32(n, b->turns), turn = LLVMBuildURem(g->b, *row, turns, "");
+  V step = stride_of(n, b, b->along);
+  p.base = e_iadd(g, b->base, LLVMBuildMul(g->b, wide(n, turn), step, ""));
+  *row = LLVMBuildUDiv(g->b, *row, turns, "");
+  return p;
+}
+
 // The piece that the tile's row `row` is in, as a box of its own; *row: in it.
 static Box piece_of(Gpu *n, const Box *b, V *row) {
   Cg *g = n->g;
   Box p = *b;
+  if (b->turns > 1) return turn_of(n, b, row);
   if (b->pieces == 1) return p;
   V first = index_of(n, b, b->along), at = first;
   V rows = gpu_i32(n, b->rows), piece = LLVMBuildUDiv(g->b, *row, rows, "");

@@ -1,6 +1,7 @@
 // Copies of boxes by the tensor memory accelerator, the barriers they complete
 // on, named barriers.
 #include "codegen/gpu/gpu.h"
+#include "ir/box.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -22,17 +23,21 @@ uint32_t nv_map_of(Gpu *n, const Op *op) {
   const IrAttr *axes = ir_attr(op, AT_TILE);
   for (uint32_t i = 0; n->f->params.at[i].v != tensor; i++)
     m.tensor += ir_type(n->f, n->f->params.at[i].v)->kind == TK_TENSOR;
+  uint32_t turns = box_turns(op), inner = turns > 1 ? 3 : 2;
   m.axis[m.rank++] = (uint8_t)axes->list[1];
+  if (turns > 1) m.axis[m.rank++] = (uint8_t)axes->list[BOX_TURN];
   m.axis[m.rank++] = (uint8_t)axes->list[0];
   for (uint32_t i = t->n; i-- > 0;)
-    if (i != axes->list[0] && i != axes->list[1]) m.axis[m.rank++] = (uint8_t)i;
+    if (i != axes->list[0] && i != axes->list[1] && i != m.axis[1])
+      m.axis[m.rank++] = (uint8_t)i;
   bool swizzled = tile->layout != LY_ROW;
   uint32_t panel = smem_panel_bytes(tile);
   m.swizzle = swizzled ? panel : 0;
   m.box[0] = (uint16_t)(panel / (uint32_t)dtype_size(t->dtype));
   uint32_t rows = tile->ext[0] / ir_pieces(op);
-  m.box[1] = (uint16_t)(rows < 256 ? rows : 256);
-  for (uint32_t i = 2; i < m.rank; i++) m.box[i] = 1;
+  m.box[1] = (uint16_t)(turns > 1 ? turns : rows < 256 ? rows : 256);
+  for (uint32_t i = 2; i < m.rank; i++)
+    m.box[i] = (uint16_t)(i < inner ? rows / turns : 1);
   for (uint32_t i = 0; i < n->out->maps.n; i++)
     if (memcmp(&n->out->maps.at[i], &m, sizeof m) == 0) return i;
   vec_push(&n->g->cx->session, &n->out->maps, m);
@@ -54,9 +59,10 @@ static void each_box(Gpu *n, const Op *op, uint32_t k, uint32_t lo, V bar,
   V map = gpu_block_at(n, n->maps_at + 128 * (uint64_t)id);
   const IrAttr *pieces = ir_attr(op, AT_PIECES);
   uint32_t rows = tile->ext[0] / ir_pieces(op);
+  uint32_t each = box_turns(op) > 1 ? rows : m.box[1];  // of a box
   assert(!s.var || smem_slot_bytes(tile) % BOX_ALIGN == 0);
   for (uint32_t side = 0; side < row / panel; side++)
-    for (uint32_t r = 0; r < tile->ext[0]; r += m.box[1]) {
+    for (uint32_t r = 0; r < tile->ext[0]; r += each) {
       V c[8];
       for (uint32_t i = 0; i < m.rank; i++) {
         bool other = r >= rows && pieces->list[0] == m.axis[i];

@@ -2,6 +2,7 @@
 // copied is in shared memory when it has waited for it, and not before. The
 // copy engine (TMA) fetches boxes in any order; its swizzles are written here
 // as the hardware's, on address bits.
+#include "ir/box.h"
 #include "ir/simt/simt.h"
 
 enum { CHUNK = 16 };  // bytes that a copy moves at once
@@ -13,6 +14,7 @@ typedef struct Box {
   int64_t at[MOST_INDICES];
   uint32_t row, col;
   uint32_t pieces, along, rows;
+  uint32_t turns;  // of a row, along axis `along`
 } Box;
 
 // Of a tile of so many rows.
@@ -25,6 +27,8 @@ static Box box_of(const Interp *in, const Op *op, Value tensor, uint32_t rows,
            .pieces = ir_pieces(op)};
   b.rows = rows / b.pieces;
   if (pieces) b.along = (uint32_t)pieces->list[0];
+  b.turns = box_turns(op);
+  if (b.turns > 1) b.along = (uint32_t)tile->list[BOX_TURN];
   for (uint32_t i = 0; i < b.t->rank + b.pieces - 1; i++) b.at[i] = at[i];
   return b;
 }
@@ -34,7 +38,8 @@ static void *box_element(const Box *b, uint32_t r, uint32_t c) {
   int bad = 0;
   for (uint32_t i = 0; i < b->t->rank; i++) at[i] = b->at[i];
   if (r >= b->rows) at[b->along] = b->at[b->t->rank + r / b->rows - 1];
-  at[b->row] += r % b->rows;
+  at[b->row] += r % b->rows / b->turns;
+  if (b->turns > 1) at[b->along] += r % b->turns;
   at[b->col] += c;
   if (!b->t->data || !interp_offset(b->t, at, &off, &bad)) return NULL;
   return (char *)b->t->data + off * dtype_size(b->t->dtype);

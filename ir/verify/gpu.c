@@ -1,5 +1,6 @@
 // The rules of single ops of GPU programs that are about memory, order and
 // roles. docs/gpu/ir.md says what they mean.
+#include "ir/box.h"
 #include "ir/target.h"
 #include "ir/verify/rule.h"
 
@@ -48,6 +49,20 @@ static bool check_pieces(Verifier *v, const Op *op, const Type *t,
          verify_fail(v, op, "pieces are [axis, number], of 8 rows and more");
 }
 
+// Rows have as many turns as the tensor's axis behind them, the tile whole
+// ones.
+static bool check_turns(Verifier *v, const Op *op, const Type *t,
+                        const Type *tile) {
+  const IrAttr *axes = ir_attr(op, AT_TILE);
+  int64_t turn = axes->list[BOX_TURN], n = axes->list[BOX_TURNS], all;
+  bool ok = turn == axes->list[0] + 1 && turn + 1 < t->n && n > 1 &&
+            dim_is_const(&v->m->dims, t->size[turn], &all) && all == n &&
+            axes->list[1] + 1 == t->n && tile->ext[0] % n == 0 &&
+            tile->ext[0] <= 256 && !ir_attr(op, AT_PIECES);
+  return ok ||
+         verify_fail(v, op, "turns are [.., axis, number], of whole rows");
+}
+
 // Indices are numbers, or of a tile whose rows are told one by one slices of
 // these, of eight threads a row: there are such along the rows.
 static bool check_indices(Verifier *v, const Op *op, uint32_t at,
@@ -81,8 +96,9 @@ bool verify_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
   if (!is_tile(tile) || tile->dtype != t->dtype)
     return verify_fail(v, op, "the tile must be one slot of the tensor's type");
   if (ir_attr(op, AT_PIECES) && !check_pieces(v, op, t, tile)) return false;
-  if (axes->n != 2 || axes->list[0] == axes->list[1])
+  if ((axes->n != 2 && axes->n != BOX_ATTRS) || axes->list[0] == axes->list[1])
     return verify_fail(v, op, "tile has the positions of rows and columns");
+  if (axes->n == BOX_ATTRS && !check_turns(v, op, t, tile)) return false;
   for (uint32_t i = 0; i < 2; i++)
     if (axes->list[i] < 0 || axes->list[i] >= t->n)
       return verify_fail(v, op, "the tensor has no axis %lld",

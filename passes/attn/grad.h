@@ -334,6 +334,13 @@ GradRead *grad_read(Grad *g, Gid x);
 // x with `to` for the coordinate along an axis. What x sums over axes of `to`
 // is summed over others like them.
 Gid grad_moved(Grad *g, Gid x, uint32_t axis, Gid to);
+// What a coordinate along an axis of steps is: turn `turn` of `n` of that step.
+typedef struct GradTurn {
+  Gid step, turn;
+  int64_t n;
+} GradTurn;
+// x at that coordinate.
+Gid grad_moved_turn(Grad *g, Gid x, uint32_t axis, const GradTurn *turn);
 // A new axis of the gradient's.
 uint32_t grad_axis(Grad *g, const char *name, AxisRole role, Dim extent);
 
@@ -408,8 +415,11 @@ bool grad_reverse(Grad *g);
 void grad_give(Grad *g, Gid x, Gid c, uint64_t points);
 
 // ---- grad_flow.c
-// What flows to vectors that are loaded at several coordinates is made apart.
+// What flows to vectors that are loaded at several coordinates is made apart,
+// but of steps of any kind: walks store what their sums are of.
 void grad_flow(Grad *g);
+// An axis like this one, of rows.
+uint32_t grad_row_axis(Grad *g, uint32_t axis);
 // Of a matrix one axis counts rows, where what kernels read is known.
 void grad_use_rows(Grad *g, GradStore *s);
 
@@ -424,6 +434,13 @@ bool grad_maps(Grad *g);
 // ---- grad_views.c
 // Gradients that have a point for each step become stores by chunks.
 void grad_store_chunks(Grad *g);
+
+// ---- grad_turns.c
+// Is n the step that a turn is of, or the number of that turn?
+bool grad_turns_of(const Grad *g, const GradNode *n, uint32_t *axis,
+                   int64_t *turns);
+// A gradient whose index has steps of several turns is one of steps.
+void grad_by_turns(Grad *g, GradStore *s);
 
 // ---- grad_pairs.c
 // What pairs of rows and keys have is made in tiles.

@@ -183,8 +183,7 @@ static Gid sum_in(const Grad *g, Gid x, uint64_t vecs) {
   return found;
 }
 
-// An axis like this one, of rows.
-static uint32_t row_axis(Grad *g, uint32_t axis) {
+uint32_t grad_row_axis(Grad *g, uint32_t axis) {
   const Axis a = g->axes.at[axis].axis;
   const char *name = arena_printf(&g->cx->scratch, "%s_row", a.name);
   for (uint32_t i = 0; i < g->axes.n; i++)
@@ -205,7 +204,7 @@ void grad_use_rows(Grad *g, GradStore *s) {
   else if (!is_gpu(g)) return;
   uint32_t axis = 0;
   while (!(axes >> axis & 1)) axis++;
-  Gid to = grad_index(g, row_axis(g, axis));
+  Gid to = grad_index(g, grad_row_axis(g, axis));
   s->v = grad_moved(g, s->v, axis, to);
   for (uint32_t i = 0; i < s->n; i++)
     s->index[i] = grad_moved(g, s->index[i], axis, to);
@@ -219,9 +218,10 @@ void grad_flow(Grad *g) {
   w.made = NEWN(g->arena, bool, n);
   bool *seen = NEWN(g->arena, bool, n);
   mark(&w);
+  bool steps = grad_has_steps(g);
   for (uint32_t i = 0; i < g->grads.n; i++)
     for (uint32_t k = 0; k < g->grads.n; k++)
-      if (is_turned(&w, &g->grads.at[i], &g->grads.at[k]))
+      if (!steps && is_turned(&w, &g->grads.at[i], &g->grads.at[k]))
         find(&w, g->grads.at[i].v, seen);
   for (uint32_t i = 0; i < g->grads.n; i++) {
     Gid products = outer_in(&w, g->grads.at[i].v);

@@ -245,6 +245,16 @@ static Gid sum(Grad *g, Gid x, Gid y, uint64_t over) {
   return grad_put(g, all, &v);
 }
 
+// Sums along the columns of whole states, made by tasks of rows.
+static Gid by_rows(Grad *g, Gid y, uint64_t row) {
+  uint32_t axis = 0;
+  while (!(row >> axis & 1)) axis++;
+  uint32_t of = grad_row_axis(g, axis);
+  y = grad_moved(g, y, axis, grad_index(g, of));
+  y = grad_made(g, y, grad_at(g, y)->axes, "product");
+  return grad_moved(g, y, of, grad_index(g, axis));
+}
+
 static void give(Grad *g, const GradWalk *w, Gid m, Gid state, Gid c,
                  double by) {
   if (!c || !state || !g->active[m]) return;
@@ -252,8 +262,7 @@ static void give(Grad *g, const GradWalk *w, Gid m, Gid state, Gid c,
   Gid f = grad_num(g, -by * w->gauge.by * M_LN2);
   uint64_t over = axes & ~grad_at(g, m)->axes, whole = w->row & over;
   Gid y = sum(g, state, c, over & ~whole);
-  // Of a whole state each row is a task's.
-  if (whole && (over & w->col)) y = grad_made(g, y, axes & ~w->col, "product");
+  if (whole && (over & w->col)) y = by_rows(g, y, whole);
   if (whole) y = grad_sum_all(g, y, whole);
   grad_give(g, m, grad_2(g, OP_MUL, f, y), grad_at(g, y)->axes);
 }

@@ -96,6 +96,7 @@ typedef struct Swap {
   Grad *g;
   uint32_t axis;  // coordinates along it become `to`
   Gid to;
+  const GradTurn *turn;  // which is of that, or NULL
   uint64_t vecs;
   Map done;
 } Swap;
@@ -125,6 +126,32 @@ static GradNode apart(Swap *w, GradNode n, uint64_t by) {
   return n;
 }
 
+// The step or the turn that a coordinate is of, or 0.
+static Gid turned(const Swap *w, const GradNode *n) {
+  uint32_t axis;
+  int64_t turns;
+  bool is = w->turn && grad_turns_of(w->g, n, &axis, &turns) &&
+            axis == w->axis && turns == w->turn->n;
+  if (!is) return 0;
+  return n->code == OP_FLOORDIV ? w->turn->step : w->turn->turn;
+}
+
+// A node of one turn: what its number decides is known.
+static Gid put_swapped(const Swap *w, GradNode n, const Gid *args) {
+  Grad *g = w->g;
+  const GradNode *c = grad_at(g, args[0]);
+  if (w->turn && n.code == OP_SELECT && c->code == OP_EQ) {
+    const GradNode *p = grad_at(g, c->arg[0]), *q = grad_at(g, c->arg[1]);
+    if (p->code == OP_CONST && q->code == OP_CONST)
+      return args[p->attr == q->attr ? 1 : 2];
+  }
+  bool folds = n.code == OP_MUL || n.code == OP_ADD || n.code == OP_SUB ||
+               n.code == OP_NEG;
+  if (w->turn && folds && dtype_is_float(n.dtype))
+    return grad_op(g, n.code, args, n.n);
+  return grad_put(g, n, args);
+}
+
 // x at the other coordinate.
 static Gid swapped(Swap *w, Gid x) {
   Grad *g = w->g;
@@ -132,6 +159,7 @@ static Gid swapped(Swap *w, Gid x) {
   uint64_t known, bit = grad_bit(w->axis), by = grad_at(g, w->to)->axes;
   if (!(n.axes & bit)) return x;
   if (n.code == OP_INDEX) return w->to;
+  if (turned(w, &n)) return turned(w, &n);
   if (map_get(&w->done, x, &known)) return (Gid)known;
   GradRead r;  // what n reads, as long as n is used
   bool output = false;
@@ -151,7 +179,7 @@ static Gid swapped(Swap *w, Gid x) {
   n.axes = (n.axes & ~bit) | by;
   if (n.points & bit) n.points = (n.points & ~bit) | by;
   if (n.code == OP_SCAN && (n.over & bit)) n.over = by;
-  Gid y = grad_put(g, n, args);
+  Gid y = put_swapped(w, n, args);
   grad_scan_moved(g, x, y, w->axis, w->to);
   if (output) y = grad_1(g, OP_REF, y);
   map_put(&w->done, x, y);
@@ -172,7 +200,15 @@ uint32_t grad_twin(Grad *g, uint32_t axis, const char *suffix) {
 }
 
 Gid grad_moved(Grad *g, Gid x, uint32_t axis, Gid to) {
-  Swap w = {g, axis, to, .vecs = grad_role(g, AX_VEC)};
+  Swap w = {g, axis, to, NULL, .vecs = grad_role(g, AX_VEC)};
+  w.done.arena = g->arena;
+  return swapped(&w, x);
+}
+
+Gid grad_moved_turn(Grad *g, Gid x, uint32_t axis, const GradTurn *turn) {
+  Gid first = grad_2(g, OP_MUL, turn->step, grad_int(g, turn->n));
+  Swap w = {g, axis, grad_2(g, OP_ADD, first, turn->turn), turn,
+            .vecs = grad_role(g, AX_VEC)};
   w.done.arena = g->arena;
   return swapped(&w, x);
 }
@@ -312,7 +348,10 @@ static bool make_whole(Maps *m, GradStore *s) {
     Gid x = s->index[i];
     uint64_t axes = grad_at(g, x)->axes;
     points |= axes;
-    if (is_in_parts(g, s, i)) continue;
+    uint32_t of;
+    if (is_in_parts(g, s, i) ||
+        grad_turns_of(g, grad_at(g, x), &of, &(int64_t){0}))
+      continue;
     if (is_page(g, s, i)) {
       used |= grad_at(g, s->index[++i])->axes | axes;
       s->physical = true;

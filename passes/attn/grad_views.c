@@ -279,4 +279,5 @@ void grad_store_chunks(Grad *g) {
     uint32_t at;
     if (is_of_chunks(g, s, &found, &at)) to_chunks(g, s, &found, at);
   }
+  for (uint32_t i = 0; i < g->grads.n; i++) grad_by_turns(g, &g->grads.at[i]);
 }

@@ -1,5 +1,6 @@
 // Tensors: loads and stores of fragments, boxes copied to shared memory, and
 // operands of products.
+#include "ir/box.h"
 #include "ir/multiple.h"
 #include "passes/support/columns.h"
 #include "passes/support/cost.h"
@@ -240,7 +241,8 @@ typedef struct Box {
   int64_t rows;     // of a piece
   int piece_pos;
   Value piece[COST_PAGES_MOST];
-  bool told;  // each row is where indices say
+  bool told;      // each row is where indices say
+  int64_t turns;  // of a row, which are rows of the box; 1: it has none
 } Box;
 
 static bool is_iota(const Place *p, Value v) {
@@ -320,6 +322,27 @@ static bool can_tell(const Place *p, const Op *op, const Type *idx) {
          dim_is_const(&p->m->dims, t->size[!at], &cols) && cols % HW_PANEL == 0;
 }
 
+// Index i is x / n and the next one x mod n, of rows x that begin with a row's
+// first turn: x, or 0.
+static Value turns_of(Place *p, const Op *op, uint32_t i, int64_t *n) {
+  const Op *row = ir_def(p->f, op->args[i]);
+  const Op *turn = i + 2 < op->nargs ? ir_def(p->f, op->args[i + 1]) : NULL;
+  Value o;
+  if (!p->target->gpu.hopper || !row || row->code != OP_FLOORDIV || !turn ||
+      turn->code != OP_MOD || turn->args[0] != row->args[0] ||
+      turn->args[1] != row->args[1] || !ir_const_whole(p->f, row->args[1], n))
+    return 0;
+  const Type *x = ir_type(p->f, row->args[0]);
+  int64_t size;
+  bool is = *n > 1 && x->n == 1 &&
+            ir_type(p->f, op->args[0])->size[i] == dim_const(&p->m->dims, *n) &&
+            dim_is_const(&p->m->dims, x->size[0], &size) && size % *n == 0 &&
+            box_size(p, x->axis[0]) == size &&
+            lower_unit_steps(p, row->args[0], x->axis[0], &o, false) &&
+            multiple_of_first(p, row->args[0]) % *n == 0;
+  return is ? row->args[0] : 0;
+}
+
 static bool find_box(Place *p, const Op *op, Box *box) {
   const Type *t = ir_type(p->f, op->res[0]);
   if (ir_type(p->f, op->args[0])->quads) return false;
@@ -327,10 +350,16 @@ static bool find_box(Place *p, const Op *op, Box *box) {
   Value o;
   box->piece_pos = (int)pieces - 1;
   box->told = false;
+  box->turns = 1;
   for (uint32_t i = 1; i < op->nargs; i++) {
     const Type *x = ir_type(p->f, op->args[i]);
     if (x->n == 0 || i == pieces) continue;
     if (x->n != 1) return false;
+    if (!pieces && !n && turns_of(p, op, i, &box->turns)) {
+      box->pos[n] = (int)i++ - 1;
+      box->axis[n++] = x->axis[0];
+      continue;
+    }
     bool told = !pieces && can_tell(p, op, x) &&
                 !lower_unit_steps(p, op->args[i], x->axis[0], &o, false);
     box->told |= told;
@@ -470,15 +499,26 @@ static Value told_index(Place *p, Value v, Value mask) {
   return lower_select(b, see, at, lower_like(b, at, -1));
 }
 
+// Of a box whose rows are turns, by index i: the row of its first.
+static Value first_of_turns(Place *p, Builder *b, const Op *op, uint32_t i) {
+  int64_t n = 1;
+  Value x = turns_of(p, op, i, &n), first = 0;
+  uint32_t axis = ir_type(p->f, x)->axis[0];
+  lower_unit_steps(p, x, axis, &first, true);
+  Value by = lower_moved(p, b, axis);
+  if (by) first = first ? lower_2(b, OP_ADD, first, by) : by;
+  if (!first || p->failed) return lower_int(b, 0);
+  return lower_2(b, OP_FLOORDIV, first,
+                 ir_const_i(b, ir_type(b->fn, first)->dtype, n));
+}
+
 static Value fill(Place *p, Value v, Parts *out) {
   Value sign;
   int depth = lower_depth(p, v);
   v = unflipped(p, v, &sign);
   const Op *op = ir_def(p->f, v);
   Box box;
-  bool ok = find_box(p, op, &box);
-  assert(ok);
-  (void)ok;
+  (void)find_box(p, op, &box);
   Value args[MAX_AXES + COST_PAGES_MOST + 2];
   args[0] = p->memo[op->args[0]][0];
   Value mask = p->shown[v];
@@ -488,7 +528,11 @@ static Value fill(Place *p, Value v, Parts *out) {
   for (uint32_t i = 1; i < n; i++) {
     const Type *x = ir_type(p->f, op->args[i]);
     bool piece = box.pieces > 1 && (int)i - 1 == box.piece_pos;
-    if (piece || x->n == 0) {
+    if (box.turns > 1 && (int)i - 1 == box.pos[0]) {
+      args[i + 1] = lower_int(b, 0);
+      args[i] = first_of_turns(p, b, op, i);
+      i++;
+    } else if (piece || x->n == 0) {
       args[i] = index_value(p, piece ? box.piece[0] : op->args[i], ROLE_ROW);
     } else if (box.told && x->axis[0] == box.axis[0]) {
       args[i] = told_index(p, op->args[i], (int)i - 1 == box.pos[0] ? mask : 0);
@@ -504,9 +548,9 @@ static Value fill(Place *p, Value v, Parts *out) {
     if (p->failed) return 0;
   }
   b->span = op->span;
-  int64_t pos[] = {box.pos[0], box.pos[1]},
+  int64_t pos[] = {box.pos[0], box.pos[1], box.pos[0] + 1, box.turns},
           pieces[] = {box.piece_pos, box.pieces};
-  IrAttr at[3] = {attr_list(AT_TILE, pos, 2)};
+  IrAttr at[3] = {attr_list(AT_TILE, pos, box.turns > 1 ? BOX_ATTRS : 2)};
   uint32_t nattrs = 1;
   for (uint32_t i = 1; i < box.pieces && !p->failed; i++)
     args[n++] = index_value(p, box.piece[i], ROLE_ROW);
@@ -519,8 +563,7 @@ static Value fill(Place *p, Value v, Parts *out) {
     cols = (uint32_t)columns_all(p->f, &c);
   }
   if (box.told) mask = 0;
-  if (sign) at[nattrs++] = attr_i(AT_FLIP, 1);
-  else if (mask) at[nattrs++] = attr_i(AT_CLEAN, 1);
+  if (sign || mask) at[nattrs++] = attr_i(sign ? AT_FLIP : AT_CLEAN, 1);
   if (box.pieces > 1) at[nattrs++] = attr_list(AT_PIECES, pieces, 2);
   if (sign) args[n++] = lower_scalar(p, sign);
   else if (mask) args[n++] = lower_rows_shown(p, mask, rows);

@@ -22,6 +22,7 @@
 // 16-bit parts each), factors of steps, numbers. The phase that finds the
 // states of parts (parts.c) takes what it needs from the same tensors. A
 // chunk that is not whole, or not done at once, is found too, and not used.
+// Tiles of rows that lie apart (turns of steps) are handed over too, in order.
 // With decays per row what is little is handed over first, and of f32 products
 // of steps last; of cotangents what needs no inverse,
 // if that is several tiles, is found by a phase of its own, p.reads.
@@ -85,11 +86,31 @@ static bool in_loop(const Hoist *a, Value v) {
   return !ir_defined_outside(a->f, v, a->loop->regions[0]);
 }
 
-// Products or sums of the chunk are in v.
+// Is op a tile whose rows lie in memory by the turn of a step (join_turns), and
+// no box, as a step's own that each of its turns reads?
+static bool is_spread(const Hoist *a, const Op *op) {
+  if (op->code != OP_LOAD || !a->target->gpu.hopper ||
+      ir_type(a->f, op->res[0])->n != 2)
+    return false;
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    const Op *row = ir_def(a->f, op->args[i]), *turn = NULL;
+    int64_t n;
+    if (!row || row->code != OP_FLOORDIV || !ir_type(a->f, op->args[i])->n ||
+        !ir_const_whole(a->f, row->args[1], &n))
+      continue;
+    if (i + 1 < op->nargs) turn = ir_def(a->f, op->args[i + 1]);
+    bool box = turn && turn->code == OP_MOD && turn->args[0] == row->args[0] &&
+               a->chunk % n == 0;
+    if (!box) return true;
+  }
+  return false;
+}
+
+// Products or sums of the chunk are in v, or what takes as long to read.
 static bool is_heavy(const Hoist *a, Value v) {
   const Op *op = ir_def(a->f, v);
   if (!op || !in_loop(a, v)) return false;
-  if (is_rooted(op)) return true;
+  if (is_rooted(op) || is_spread(a, op)) return true;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (is_heavy(a, op->args[i])) return true;
   return false;

@@ -6,8 +6,8 @@
 
 #include "passes/pass.h"
 
-static const char passes[] = "inline,name_vectors,canon,cse,dce,chunk,grad,"
-                             "canon,cse,dce";
+static const char passes[] = "inline,name_vectors,canon,cse,dce,join_turns,"
+                             "chunk,grad,canon,cse,dce";
 static const char forward[] = "inline,name_vectors,canon,cse,dce,jvp,canon,"
                               "cse,dce";
 

@@ -44,6 +44,7 @@ CASES = [(f"{p}-d{d}_{v}-b{b}-h{h}-s{s}", p, b, h, s, d, v)
                             ("gla", 16, 128, 128),
                             ("deltanet", 16, 128, 128),
                             ("gated_delta", 16, 128, 128),
+                            ("delta_product", 16, 128, 128),
                             ("rwkv6", 16, 128, 128),
                             ("hgrn2", 16, 128, 128),
                             ("kda", 16, 128, 128),
@@ -119,7 +120,7 @@ def inputs(c, torch, dev="cuda"):
         m["loggamma"] = torch.log(1 - torch.exp2(-5 - heads))
     if p == "gla":
         m["g"] = (sig(rand(B, S, H, D)) / 16).transpose(1, 2)
-    if p in ("simple_gla", "gated_delta", "comba"):
+    if p in ("simple_gla", "gated_delta", "delta_product", "comba"):
         m["g"] = (sig(rand(B, S, H)) / 16).transpose(1, 2)
     if p == "kda":
         m["g"] = (rand(B, S, H, D) - 2).transpose(1, 2)
@@ -134,6 +135,11 @@ def inputs(c, torch, dev="cuda"):
         m["K"] = m["K"] / 8
     if unit or p in ("kda", "comba"):
         m["beta"] = torch.sigmoid(rand(B, S, H)).transpose(1, 2)
+    if p == "delta_product":  # two writes a step
+        for x in ("K", "V"):
+            two = torch.stack([m[x], m[x].flip(1)], 3).transpose(1, 2)
+            m[x] = two.contiguous().transpose(1, 2)
+        m["beta"] = torch.sigmoid(rand(B, S, H, 2)).transpose(1, 2)
     if p == "rwkv6":
         m["w"] = (rand(B, S, H, D) - 3).transpose(1, 2)
         m["u"] = rand(H, D)
@@ -188,6 +194,12 @@ def steps(m, p, n, torch):
             M = M - torch.outer(m["a"][t] * m["kappa"][t], old)
         elif "g" in m:
             M = torch.exp(m["g"][t]) * M
+        if p == "delta_product":
+            for i in range(2):
+                v = m["beta"][t, i] * (m["V"][t, i] - k[i] @ M)
+                M = M + torch.outer(k[i], v)
+            out.append(q.shape[0] ** -0.5 * (q @ M))
+            continue
         if "beta" in m:
             erase = unit(m["E"][t], dim=-1) if p == "comba" else k
             v = m["beta"][t] * (v - erase @ M)
@@ -229,7 +241,7 @@ def fla(c, m, torch):
     _, p, B, H, S, D, Dv = c
     t = {k: (x.transpose(1, 2).contiguous()
              if k not in ("S0", "loggamma", "u") else x) for k, x in m.items()}
-    if p in ("kda", "rwkv7", "comba"):
+    if p in ("kda", "rwkv7", "comba", "delta_product"):
         raise NotImplementedError("no call of it here")
     if p == "hgrn2":
         keep = torch.sigmoid(t["f"])
