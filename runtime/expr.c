@@ -31,10 +31,6 @@ static const OpInfo *op_at(const attn_program *p, uint32_t at) {
   return (uint32_t)op->words < p->ncode - at ? op : NULL;
 }
 
-ExprOp rt_expr_info(int64_t op) {
-  return (ExprOp){ops[op].words, ops[op].args};
-}
-
 bool rt_expr_op(const attn_program *prog, uint32_t at, ExprOp *out) {
   const OpInfo *op = op_at(prog, at);
   if (op) *out = (ExprOp){op->words, op->args};
@@ -74,6 +70,16 @@ ExprStatus rt_expr_leaf(const Env *env, const int64_t *w, Affine *out) {
     return EX_OK;
   default: return EX_BAD;
   }
+}
+
+bool rt_expr_known(const Env *env, const int64_t *w, int64_t *out) {
+  Affine v;
+  bool dim = w[0] == ATTN_X_DIM && w[1] >= 0 && w[1] < env->prog->ndims;
+  if (w[0] == ATTN_X_CONST) *out = w[1];
+  else if (dim && env->known[w[1]]) *out = env->dims[w[1]];
+  else if (rt_expr_leaf(env, w, &v) == EX_OK && !v.a) *out = v.b;
+  else return false;
+  return true;
 }
 
 static bool floor_divide(int64_t op, int64_t x, int64_t y, int64_t *out) {
@@ -141,8 +147,32 @@ ExprStatus rt_expr_affine(const Env *env, uint32_t at, Affine *out) {
   return EX_BAD;
 }
 
+// The value of an expression all of whose dims are known, most of them one
+// word. False: rt_expr_affine says what is wrong with it, if anything is.
+static bool value_of(const Env *env, uint32_t at, int64_t *out) {
+  int64_t stack[ATTN_X_DEPTH];
+  int n = 0;
+  for (const OpInfo *op; (op = op_at(env->prog, at)) != NULL;
+       at += 1 + (uint32_t)op->words) {
+    const int64_t *w = env->prog->code + at;
+    if (n < op->args || (!op->args && n == ATTN_X_DEPTH)) return false;
+    if (w[0] == ATTN_X_END) {
+      *out = stack[0];
+      return n == 1;
+    }
+    n -= op->args;
+    int64_t y = stack[op->args == 2 ? n + 1 : n];
+    if (!(op->args ? rt_expr_apply(w[0], stack[n], y, &stack[n])
+                   : rt_expr_known(env, w, &stack[n])))
+      return false;
+    n++;
+  }
+  return false;
+}
+
 ExprStatus rt_expr_eval(const Env *env, uint32_t at, int64_t *out) {
   Affine v;
+  if (value_of(env, at, out)) return EX_OK;
   ExprStatus st = rt_expr_affine(env, at, &v);
   if (st == EX_OK && v.a) return EX_UNKNOWN;
   if (st == EX_OK) *out = v.b;

@@ -40,7 +40,7 @@ static int check_itself(const attn_program *p, int i, const attn_tensor *t,
 
 typedef struct Bytes {
   uintptr_t lo, hi;
-  bool whole;  // each byte is an element's
+  bool whole;  // each byte is an element's; there are some
 } Bytes;
 
 // Strides have been checked: nothing is too large.
@@ -58,11 +58,10 @@ static Bytes bytes_of(const attn_tensor *t, int64_t size) {
                  above - below + 1 == count};
 }
 
-static int check_pair(const attn_program *p, int i, const attn_tensor *x, int k,
-                      const attn_tensor *y, attn_error *err) {
-  Bytes a = bytes_of(x, (int64_t)attn_dtype_size(p->params[i].dtype));
-  Bytes b = bytes_of(y, (int64_t)attn_dtype_size(p->params[k].dtype));
-  if (!a.whole || !b.whole || a.hi <= b.lo || b.hi <= a.lo) return ATTN_OK;
+static int check_pair(const attn_program *p, int i, const Bytes *a, int k,
+                      const Bytes *b, attn_error *err) {
+  if (!a->whole || !b->whole || a->hi <= b->lo || b->hi <= a->lo)
+    return ATTN_OK;
   return rt_fail_at(err, ATTN_E_ARGUMENT, (Where){i, -1, 0, 0},
                     "argument '%s', an output, lies in the memory of '%s'",
                     p->params[i].name, p->params[k].name);
@@ -70,18 +69,21 @@ static int check_pair(const attn_program *p, int i, const attn_tensor *x, int k,
 
 int rt_overlap(const attn_program *p, const attn_tensor *const *tensors,
                attn_error *err) {
-  const attn_tensor *args[ATTN_MAX_PARAMS] = {NULL};
+  Bytes bytes[ATTN_MAX_PARAMS];
   int rc = ATTN_OK, n = (int)p->nparams, nt = 0;
-  for (int i = 0; i < n; i++)
-    if (p->params[i].kind != ATTN_PARAM_SCALAR) args[i] = tensors[nt++];
   for (int i = 0; i < n && !rc; i++) {
-    if (!writes(&p->params[i]) || !has_elements(args[i])) continue;
-    rc = check_itself(p, i, args[i], err);
-    for (int k = 0; k < n && !rc; k++) {
-      bool again = k < i && writes(&p->params[k]);  // that pair was looked at
-      if (k != i && !again && has_elements(args[k]))
-        rc = check_pair(p, i, args[i], k, args[k], err);
-    }
+    const attn_param_desc *d = &p->params[i];
+    bytes[i].whole = false;
+    if (d->kind == ATTN_PARAM_SCALAR) continue;
+    const attn_tensor *t = tensors[nt++];
+    if (!has_elements(t)) continue;
+    bytes[i] = bytes_of(t, (int64_t)attn_dtype_size(d->dtype));
+    if (writes(d)) rc = check_itself(p, i, t, err);
   }
+  for (int i = 0; i < n && !rc; i++)
+    for (int k = 0; k < n && !rc && writes(&p->params[i]); k++) {
+      bool again = k < i && writes(&p->params[k]);  // that pair was looked at
+      if (k != i && !again) rc = check_pair(p, i, &bytes[i], k, &bytes[k], err);
+    }
   return rc;
 }

@@ -46,7 +46,7 @@ static int parse(Build *b, uint32_t at) {
   ExprOp e;
   for (; rt_expr_op(b->prog, at, &e); at += 1 + (uint32_t)e.words) {
     const int64_t *w = b->prog->code + at;
-    PlanOp x = {.op = w[0]};
+    PlanOp x = {.op = w[0], .args = e.args};
     if (n < e.args || (!e.args && n == ATTN_X_DEPTH)) return -1;
     if (w[0] == ATTN_X_END) return n == 1 ? stack[0] : -1;
     n -= e.args;
@@ -95,16 +95,9 @@ void rt_plan_make(const attn_program *view, const Kernels *k,
 
 static bool compute(const PlanOp *x, const Env *env, PlanValues *v,
                     int64_t *out) {
-  ExprOp e = rt_expr_info(x->op);
-  Affine leaf;
-  if (e.args) {
-    int64_t a = x->w[0], b = x->w[e.args - 1];
-    return v->ok[a] && v->ok[b] &&
-           rt_expr_apply(x->op, v->at[a], v->at[b], out);
-  }
-  bool ok = rt_expr_leaf(env, &x->op, &leaf) == EX_OK && !leaf.a;
-  *out = leaf.b;
-  return ok;
+  if (!x->args) return rt_expr_known(env, &x->op, out);
+  int64_t a = x->w[0], b = x->w[x->args - 1];
+  return v->ok[a] && v->ok[b] && rt_expr_apply(x->op, v->at[a], v->at[b], out);
 }
 
 void rt_plan_eval(const Plan *p, const Env *env, PlanValues *out) {

@@ -178,11 +178,12 @@ typedef struct ExprOp {
   int words, args;  // operand words, arguments on the stack
 } ExprOp;
 
-ExprOp rt_expr_info(int64_t op);  // one of attn_xop
 // False: there is no such operation, or its words are cut off.
 bool rt_expr_op(const attn_program *prog, uint32_t at, ExprOp *out);
 // w: an operation without arguments and its words.
 ExprStatus rt_expr_leaf(const Env *env, const int64_t *w, Affine *out);
+// The same of what is known. False: it is not, or malformed.
+bool rt_expr_known(const Env *env, const int64_t *w, int64_t *out);
 // False: overflow or division by zero.
 bool rt_expr_apply(int64_t op, int64_t x, int64_t y, int64_t *out);
 ExprStatus rt_expr_affine(const Env *env, uint32_t at, Affine *out);
@@ -196,6 +197,7 @@ enum { PLAN_OPS = 512, PLAN_ROOTS = 256 };
 
 typedef struct PlanOp {  // its words, or the operations that are its arguments
   int64_t op, w[2];
+  int args;
 } PlanOp;
 
 typedef struct PlanRoot {  // the operation that is an expression's value

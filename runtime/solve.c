@@ -17,6 +17,7 @@ typedef struct Solve {
   const attn_program *prog;
   attn_error *err;
   Solved *out;
+  uint32_t nknown;  // dims
   Source source[ATTN_MAX_DIMS];
   const attn_tensor *args[ATTN_MAX_PARAMS];  // by parameter; NULL for scalars
 } Solve;
@@ -149,6 +150,7 @@ static int check_memory(const Solve *s, int i) {
 static void settle(Solve *s, uint32_t dim, int64_t v, int param, int axis) {
   s->out->dims[dim] = v;
   s->out->known[dim] = true;
+  s->nknown++;
   s->source[dim] = (Source){param, axis};
 }
 
@@ -169,10 +171,12 @@ static bool solve_axis(Solve *s, int i, int k, bool plain) {
   return true;
 }
 
+// Did it settle a dim, and are there more?
 static bool solve_pass(Solve *s, bool plain) {
   bool progress = false;
   for (uint32_t i = 0; i < s->prog->nparams; i++)
-    if (s->args[i] && !skipped(s->args[i]))
+    if (s->nknown == s->prog->ndims) return false;
+    else if (s->args[i] && !skipped(s->args[i]))
       for (int k = 0; k < s->args[i]->rank; k++)
         progress |= solve_axis(s, (int)i, k, plain);
   return progress;

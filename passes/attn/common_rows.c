@@ -74,22 +74,6 @@ static Made made_by(const Common *c, const Op *op) {
   return most == PRODUCT ? HEAVY : most;
 }
 
-// Axes of tasks of all that is stored; 0: outputs differ in them, or ops are no
-// plain list.
-static uint64_t find_tasks(const Func *f) {
-  uint64_t tasks = 0;
-  for (const Op *op = f->body->first; op; op = op->next) {
-    if (op->nregions || op->code == OP_CALL || op->nres > 1) return 0;
-    if (op->code != OP_STORE) continue;
-    uint64_t axes = 0;
-    for (uint32_t i = 2; i < op->nargs; i++) axes |= ir_axes_of(f, op->args[i]);
-    axes &= ir_axes_with(f, AX_PAR);
-    if (tasks && tasks != axes) return 0;
-    tasks = axes;
-  }
-  return tasks;
-}
-
 static bool is_cut(const Common *c, Value v) {
   uint64_t axes = ir_axes_of(c->f, v);
   return c->made[v] == HEAVY && ir_type(c->f, v)->kind == TK_ELEM &&
@@ -194,7 +178,7 @@ static void read_cuts(const Common *c) {
 static uint32_t run(Ctx *cx, Func *f) {
   Common c = {.cx = cx, .f = f};
   uint32_t made = 0;
-  if (f->axes.n > 64 || !(c.tasks = find_tasks(f))) return 0;
+  if (f->axes.n > 64 || !(c.tasks = outline_tasks(f))) return 0;
   while (outline_count(f) < MAX_FRONT) {
     c.made = NEWN(&cx->scratch, Made, f->values.n);
     for (const Op *op = f->body->first; op; op = op->next)

@@ -23,11 +23,19 @@
 // so that a step has many keys, and keys are split among tasks. Not where keys
 // are few: steps or heads are rows then (passes/tile/outer.c).
 //
+// In a phase in front (passes/attn/share_keys.c) tasks of other axes may have
+// the same keys: what they have are rows of the same axis.
+//
+//   before  axes(b par B, h par Hk, q par S, c key P)   load(%Q, %b, %q, ..)
+//   after   axes(b par 1, h par Hk, q par B * S, c key P), %q counts rows
+//           load(%Q, floordiv(%q, S), mod(%q, S), ..)
+//
 // Level attn, behind inline and canon: no regions but the body's. Tests:
 // test/passes/pack_gqa.
 #include "ir/infer.h"
 #include "passes/support/groups.h"
 #include "passes/support/lane.h"
+#include "passes/support/outline.h"
 #include "passes/pass.h"
 
 typedef struct Rows {
@@ -160,6 +168,55 @@ static void fold(Rows *r, Dim size) {
   ir_replace_uses(f, old_q->res[0], query);
   ir_erase(old_h);
   ir_erase(old_q);
+}
+
+// ---------------------------------------------------------------- tasks
+// Have all tasks along axis a the same keys?
+static bool same_keys(const Func *f, uint32_t a) {
+  for (const Op *op = f->body->first; op; op = op->next) {
+    bool keys = key_load(f, op) && type_has_axis(ir_type(f, op->res[0]), a);
+    bool which =
+        op->code == OP_DOMAIN && type_has_axis(ir_type(f, op->args[0]), a);
+    if (keys || which || op->nregions || op->code == OP_CALL) return false;
+  }
+  return true;
+}
+
+// Coordinates of axis a become rows of axis `row`.
+static void join_axis(Func *f, uint32_t row, uint32_t a) {
+  DimTab *d = &f->mod->dims;
+  Op *old_row = index_of(f, row), *old = index_of(f, a);
+  Dim one = dim_const(d, 1), n = f->axes.at[row].extent;
+  f->axes.at[row].extent = dim_bin(d, DIM_MUL, f->axes.at[a].extent, n);
+  f->axes.at[a].extent = one;
+  Builder b = {.fn = f,
+               .region = f->body,
+               .before = f->body->first,
+               .span = old->span};
+  Value each = ir_dim(&b, dim_bin(d, DIM_MAX, n, one));
+  Value at = ir_index(&b, row);
+  ir_replace_uses(f, old->res[0], ir_2(&b, OP_FLOORDIV, at, each));
+  ir_replace_uses(f, old_row->res[0], ir_2(&b, OP_MOD, at, each));
+  ir_erase(old);
+  ir_erase(old_row);
+}
+
+// Of a phase in front: tasks that have the same keys have rows of one axis.
+static void join_tasks(Ctx *cx, Func *f) {
+  int row = lane_axis(f);
+  if (outline_last(f) == f || row < 0 || !has_vectors(f) ||
+      !index_of(f, (uint32_t)row))
+    return;
+  for (uint32_t a = 0; a < f->axes.n; a++) {
+    if ((int)a == row || !is_par(f, a) || !index_of(f, a) || !same_keys(f, a))
+      continue;
+    join_axis(f, (uint32_t)row, a);
+    retype(f);
+    ctx_remark(cx,
+               "%s: rows of all %s, which have the same keys, are rows of "
+               "one axis",
+               f->name, f->axes.at[a].name);
+  }
 }
 
 // ---------------------------------------------------------------- a row
@@ -351,14 +408,17 @@ bool pass_pack_gqa(Ctx *cx, Module *m, const PassOpt *opt) {
       ctx_remark(cx, "%s: rows are summed by products with ones", r.f->name);
       continue;
     }
-    if (!opt->few && !opt->group) continue;
-    if (!find(&r) || !group_dim(r.f, r.size, &size)) continue;
-    fold(&r, size);
-    retype(r.f);
-    ctx_remark(cx,
-               "%s: the part of %s that shares keys and %s are one axis "
-               "of rows",
-               r.f->name, r.f->axes.at[r.h].name, r.f->axes.at[r.q].name);
+    if (!groups_few(opt)) continue;
+    bool packs = opt->few || opt->group;
+    if (packs && find(&r) && group_dim(r.f, r.size, &size)) {
+      fold(&r, size);
+      retype(r.f);
+      ctx_remark(cx,
+                 "%s: the part of %s that shares keys and %s are one axis "
+                 "of rows",
+                 r.f->name, r.f->axes.at[r.h].name, r.f->axes.at[r.q].name);
+    }
+    join_tasks(cx, r.f);
   }
   return true;
 }

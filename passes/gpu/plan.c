@@ -227,17 +227,10 @@ static void seed(Place *p, Value v, double lo, double hi) {
   vec_push(p->arena, &p->ranges.all, r);
 }
 
-// Is d a factor of n, or n itself?
-static bool is_factor(const DimTab *t, Dim n, Dim d) {
-  const DimExpr *e = &t->exprs.at[n];
-  return n == d ||
-         (e->op == DIM_MUL && (is_factor(t, e->a, d) || is_factor(t, e->b, d)));
-}
-
 // Of a body for few rows one group has all of them: none of the extents that
 // they are a product of is larger where there are rows at all.
 bool lower_is_few(const Place *p, Dim d) {
-  return p->most && p->few && is_factor(&p->m->dims, p->few, d);
+  return p->most && p->few && lane_has_factor(&p->m->dims, p->few, d);
 }
 
 static Range any_range(const Place *p, Dim d);

@@ -36,3 +36,9 @@ Dim group_count(DimTab *d, Dim extent, Dim size) {
   Dim up = dim_bin(d, DIM_ADD, size, dim_const(d, -1));
   return dim_bin(d, DIM_FLOORDIV, dim_bin(d, DIM_ADD, extent, up), size);
 }
+
+bool groups_few(const PassOpt *opt) {
+  const Target *t = opt->target;
+  bool mostly = opt->decode && t->kind == TARGET_GPU && !t->gpu.hopper;
+  return opt->few || opt->group || mostly;
+}

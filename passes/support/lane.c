@@ -14,6 +14,7 @@
 #include "ir/target.h"
 #include "passes/support/band.h"
 #include "passes/support/cost.h"
+#include "passes/support/outline.h"
 
 bool lane_has_key(const Func *f, const Type *t) {
   for (uint32_t i = 0; i < t->n; i++)
@@ -196,6 +197,27 @@ bool lane_few(const Func *f, int lane) {
   for (uint32_t a = 0; a < f->axes.n; a++) keys |= f->axes.at[a].role == AX_KEY;
   if (lane < 0 || !keys || lane_walks(f->body)) return false;
   return is_few(&f->mod->dims, f->axes.at[lane].extent);
+}
+
+bool lane_has_factor(const DimTab *t, Dim n, Dim d) {
+  const DimExpr *e = &t->exprs.at[n];
+  return n == d || (e->op == DIM_MUL && (lane_has_factor(t, e->a, d) ||
+                                         lane_has_factor(t, e->b, d)));
+}
+
+static void find_pass(void *found, Op *op) {
+  *(bool *)found |= op->code == OP_KREDUCE;
+}
+
+bool lane_many(const Func *f, int lane) {
+  const Func *own = outline_last(f);
+  bool passes = false;
+  if (own == f || lane < 0 || lane_few(f, lane)) return false;
+  ir_walk(f->body, find_pass, &passes);
+  int of = lane_axis(own);
+  return passes && of >= 0 &&
+         !lane_has_factor(&f->mod->dims, own->axes.at[of].extent,
+                          f->axes.at[lane].extent);
 }
 
 bool lane_few_keys(const Func *f) {

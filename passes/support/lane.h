@@ -22,6 +22,11 @@ bool lane_multiplies(const Func *f);
 // Tasks have few rows along that lane whatever the shape: those of one group of
 // warps, or the heads that share keys.
 bool lane_few(const Func *f, int lane);
+// Is d a factor of n, or n itself?
+bool lane_has_factor(const DimTab *t, Dim n, Dim d);
+// Of a program whose rows are few: is f a phase whose passes over keys have
+// rows of which that is not known, as those of all sequences?
+bool lane_many(const Func *f, int lane);
 // Keys are few whatever the shape: a task that has one row of them has little
 // to do.
 bool lane_few_keys(const Func *f);

@@ -1,6 +1,7 @@
 // Phases in front of a program.
 #include "passes/support/outline.h"
 
+#include "ir/deps.h"
 #include "passes/support/rebuild.h"
 
 #include <assert.h>
@@ -22,6 +23,20 @@ bool outline_can_repeat(const Op *op) {
   case OP_INDEX: return true;
   default: return (op_info(op->code)->flags & OPF_ELEM) && op->nres == 1;
   }
+}
+
+uint64_t outline_tasks(const Func *f) {
+  uint64_t tasks = 0;
+  for (const Op *op = f->body->first; op; op = op->next) {
+    if (op->nregions || op->code == OP_CALL || op->nres > 1) return 0;
+    if (op->code != OP_STORE) continue;
+    uint64_t axes = 0;
+    for (uint32_t i = 2; i < op->nargs; i++) axes |= ir_axes_of(f, op->args[i]);
+    axes &= ir_axes_with(f, AX_PAR);
+    if (tasks && tasks != axes) return 0;
+    tasks = axes;
+  }
+  return tasks;
 }
 
 // A new parameter of f, number `at`.

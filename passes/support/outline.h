@@ -19,6 +19,9 @@ bool outline_is_input(const Func *f, Value v);
 // Can a phase do op again: is it a load, a coordinate, a number, or
 // elementwise?
 bool outline_can_repeat(const Op *op);
+// Axes of tasks of all that is stored; 0: outputs differ in them, or ops are no
+// plain list.
+uint64_t outline_tasks(const Func *f);
 
 // The program that f is a phase of, or f.
 const Func *outline_last(const Func *f);
