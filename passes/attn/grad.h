@@ -40,8 +40,9 @@ enum {
 };
 // Its operand, which a kernel of its own makes; `attr`: 1 + its GradView, or 0.
 #define GRAD_MADE OP_ASSUME
-// In place of a view: its vectors have 16 bits; its kernel makes nothing else.
-enum { GRAD_NARROW = -1, GRAD_ALONE = -2 };
+// In place of a view: its vectors have 16 bits; its kernel makes nothing else;
+// its last two coordinates lie the other way round.
+enum { GRAD_NARROW = -1, GRAD_ALONE = -2, GRAD_TURNED = -3 };
 
 // Operands that are made in this order.
 #define GRAD_LIST OP_FOR
@@ -428,8 +429,23 @@ void grad_use_rows(Grad *g, GradStore *s);
 uint64_t grad_store_axes(const Grad *g, const GradStore *s);
 // Are a and b gradients of one tensor, at coordinates that may be the same?
 bool grad_same_part(const Grad *g, const GradStore *a, const GradStore *b);
+// Is x made of a load?
+bool grad_reads_memory(const Grad *g, Gid x);
 // Every index of a gradient becomes an axis; one store for each index map.
 bool grad_maps(Grad *g);
+
+// ---- grad_lists.c
+// The keys that indices of lists have become: the index, their axis, and how
+// often a row's list has each.
+typedef struct GradLists {
+  uint32_t n;
+  struct GradListed {
+    Gid x, times;
+    uint32_t key;
+  } at[8];
+} GradLists;
+// Index i of s, which a list gives, becomes an axis of keys.
+bool grad_list_keys(Grad *g, GradLists *all, GradStore *s, uint32_t i);
 
 // ---- grad_views.c
 // Gradients that have a point for each step become stores by chunks.

@@ -8,6 +8,7 @@
 typedef struct Maps {
   Grad *g;
   uint64_t keys, vecs;
+  GradLists lists;
 } Maps;
 
 uint64_t grad_store_axes(const Grad *g, const GradStore *s) {
@@ -27,11 +28,11 @@ static bool is_plain(Grad *g, Gid x, Dim size, uint64_t used) {
          shape[0] == size;
 }
 
-static bool reads_memory(const Grad *g, Gid x) {
+bool grad_reads_memory(const Grad *g, Gid x) {
   const GradNode *n = grad_at(g, x);
   if (n->code == OP_LOAD) return true;
   for (uint32_t i = 0; i < n->n; i++)
-    if (reads_memory(g, n->arg[i])) return true;
+    if (grad_reads_memory(g, n->arg[i])) return true;
   return false;
 }
 
@@ -42,7 +43,7 @@ static bool is_segment(Grad *g, Gid x, uint64_t used) {
   for (uint32_t i = 0; i < 2; i++) {
     const GradNode *a = grad_at(g, n.arg[i]), *b = grad_at(g, n.arg[!i]);
     if (a->code == OP_INDEX && !(a->axes & (used | b->axes)) &&
-        reads_memory(g, n.arg[!i]))
+        grad_reads_memory(g, n.arg[!i]))
       return true;
   }
   return false;
@@ -358,7 +359,8 @@ static bool make_whole(Maps *m, GradStore *s) {
     } else if (is_plain(g, x, g->tensors.at[s->tensor].type.size[i], used))
       used |= axes;
     else if (is_segment(g, x, used)) used |= axes, s->physical = true;
-    else if (shift(m, s, i)) used |= grad_at(g, s->index[i])->axes;
+    else if (shift(m, s, i) || grad_list_keys(g, &m->lists, s, i))
+      used |= grad_at(g, s->index[i])->axes;
     else {
       s->index[i] = grad_index(g, axis_for(m, s, i));
       Gid eq = grad_2(g, OP_EQ, x, s->index[i]);
@@ -410,7 +412,7 @@ static bool has_gradient(const Grad *g, uint32_t tensor) {
 }
 
 bool grad_maps(Grad *g) {
-  Maps m = {g, grad_role(g, AX_KEY), grad_role(g, AX_VEC)};
+  Maps m = {g, grad_role(g, AX_KEY), grad_role(g, AX_VEC), {0}};
   merge(g);
   for (uint32_t i = 0; i < g->grads.n; i++) {
     GradStore *s = &g->grads.at[i];

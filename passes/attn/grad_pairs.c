@@ -80,6 +80,7 @@ static void in_blocks(Pairs *p, GradStore *s, uint32_t key) {
   uint32_t block = grad_axis(g, "block", AX_PAR, many);
   g->front |= grad_bit(block);
   uint32_t in = grad_axis(g, "in", AX_VEC, dim_const(d, HW_GROUP_ROWS));
+  g->front |= grad_bit(in);  // of a block's vectors keys are rows, as in memory
   Gid which = grad_index(g, block), column = grad_index(g, in);
   Gid many_keys = grad_int(g, HW_GROUP_ROWS);
   Gid at = grad_2(g, OP_ADD, grad_2(g, OP_MUL, which, many_keys), column);

@@ -62,8 +62,16 @@ void grad_step_first(Grad *g, Gid walk, Gid *index, Dim *shape, uint32_t n) {
   index[0] = step, shape[0] = steps;
 }
 
-// A block's rows are beside each other.
-static uint32_t front_index(Grad *g, Gid x, Gid *index, Dim *shape) {
+// Is what rows have for blocks of others the other way round in memory? A
+// block's rows are beside each other.
+static bool is_turned(const Grad *g, Gid x) {
+  const GradNode *n = grad_at(g, x);
+  uint64_t scan;
+  return map_get(&g->scans, x, &scan) ||
+         (n->code == GRAD_MADE && n->attr == GRAD_TURNED);
+}
+
+static uint32_t turned_index(Grad *g, Gid x, Gid *index, Dim *shape) {
   uint32_t n = grad_coordinates(g, grad_at(g, x)->axes, index, shape);
   Gid block = index[n - 1];
   Dim blocks = shape[n - 1];
@@ -74,8 +82,8 @@ static uint32_t front_index(Grad *g, Gid x, Gid *index, Dim *shape) {
 
 // Where x is in a tensor of rows: at its coordinates, or it is one number.
 uint32_t grad_row_index(Grad *g, Gid x, GradFrom from, Gid *index, Dim *shape) {
-  uint64_t axes = grad_at(g, x)->axes, scan;
-  if (map_get(&g->scans, x, &scan)) return front_index(g, x, index, shape);
+  uint64_t axes = grad_at(g, x)->axes;
+  if (is_turned(g, x)) return turned_index(g, x, index, shape);
   if (from == GF_SAVED) return grad_coordinates_saved(g, axes, index, shape);
   uint32_t n = grad_coordinates(g, axes, index, shape);
   if (is_of_steps(g, x))

@@ -79,7 +79,9 @@ typedef struct Maps {
 
 static void note_loops(void *data, Op *op) {
   Maps *m = data;
-  bool product = op->code == OP_DOT && !lane_is_inner(m->f, op);
+  bool product =
+      op->code == OP_DOT && !lane_has_rows(m->f, ir_type(m->f, op->args[0]),
+                                           ir_type(m->f, op->args[1]));
   m->all &= !product && op->code != OP_SCAN;
   m->loops |= op->code == OP_FOR || op->code == OP_WHILE;
   if (op->code == OP_FOR) ir_walk(op->regions[0], note_reduce, &m->all);

@@ -84,6 +84,20 @@ bool lane_is_inner(const Func *f, const Op *dot) {
   return same;
 }
 
+// Are all axes of x axes of y, and what y has besides such of tasks?
+static bool has_rows_of(const Func *f, const Type *x, const Type *y) {
+  for (uint32_t i = 0; i < x->n; i++)
+    if (!type_has_axis(y, x->axis[i])) return false;
+  for (uint32_t i = 0; i < y->n; i++)
+    if (!type_has_axis(x, y->axis[i]) && f->axes.at[y->axis[i]].role != AX_PAR)
+      return false;
+  return true;
+}
+
+bool lane_has_rows(const Func *f, const Type *x, const Type *y) {
+  return has_rows_of(f, x, y) || has_rows_of(f, y, x);
+}
+
 static bool has_own(const Func *f, const Type *x, const Type *y) {
   for (uint32_t i = 0; i < x->n; i++)
     if (!type_has_axis(y, x->axis[i]) && lane_extent(f, x->axis[i]) > 1)

@@ -8,6 +8,10 @@
 // axis of one operand is the other's as well.
 bool lane_is_inner(const Func *f, const Op *dot);
 
+// Is a dot of these row by row, or of one vector and each row of the other,
+// where rows are those of tasks?
+bool lane_has_rows(const Func *f, const Type *x, const Type *y);
+
 // A dot of matrices: each operand has an axis, of more than one coordinate,
 // that the other lacks.
 bool lane_is_product(const Func *f, const Op *dot);

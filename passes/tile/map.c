@@ -20,16 +20,15 @@ static Type at_step(const Func *f, const Type *t) {
 }
 
 // There, no product of matrices: elements alone, or summed row by row
-// (lane_is_inner).
+// (lane_has_rows).
 static bool is_inner(const Func *f, const Op *dot) {
   const IrAttr *over = ir_attr(dot, AT_OVER);
   Type x = at_step(f, ir_type(f, dot->args[0]));
   Type y = at_step(f, ir_type(f, dot->args[1]));
-  bool same = x.n == y.n, sums = false;
-  for (uint32_t i = 0; i < x.n; i++) same &= type_has_axis(&y, x.axis[i]);
+  bool sums = false;
   for (uint32_t i = 0; i < over->n; i++)
     sums |= f->axes.at[over->list[i]].role != AX_STEP;
-  return same || !sums;
+  return lane_has_rows(f, &x, &y) || !sums;
 }
 
 // A pass over keys that have a tile.

@@ -300,13 +300,15 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
     return;
   }
   Dim have = at_least_one(d, tasks(f, p));
-  Dim want =
-      told   ? told_parts(f, pass, p, tg, have)
-      : even ? parts_for(d, tg->gpu.sms, have)
-      : gpu  ? gpu_parts(d, p->places, have)
-             : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
-  int by = tile_plan_axis(f, pass, p);
   bool each = p->outer >> axis & 1;  // has a pass inside
+  int64_t waves = (int64_t)COST_SPLIT_WAVES * tg->gpu.sms;
+  Dim want =
+      told                  ? told_parts(f, pass, p, tg, have)
+      : even                ? parts_for(d, tg->gpu.sms, have)
+      : gpu && each && !few ? parts_for(d, waves, have)
+      : gpu ? gpu_parts(d, p->places, have)
+            : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
+  int by = tile_plan_axis(f, pass, p);
   Dim most =
       each ? keys : most_parts(f, tg, keys, even || (told && by >= 0), by);
   p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
@@ -346,8 +348,23 @@ static void remark_parts(Ctx *cx, const Func *f, const TilePlan *p) {
                f->name, p->counted ? ", or sequences longer than others," : "");
 }
 
+// A pass over all heads that holds another, as in gradients of keys that they
+// share: a task would have all of them, and there are as few as tiles of keys.
+// Heads of a group are few, and groups have tasks of their own.
+bool tile_splits_outer(const Func *f, const PassOpt *opt, const TilePlan *p) {
+  Found in = {.whole = true};
+  if (!opt->target->gpu.hopper || opt->few || opt->decode || p->ntested ||
+      !p->outer || !multiplies(f))
+    return false;
+  ir_walk(f->body, look, &in);
+  if (obstacle(&in)) return false;
+  uint32_t axis = (uint32_t)ir_attr_i(in.pass, AT_AXIS, 0);
+  const DimExpr *e = &f->mod->dims.exprs.at[f->axes.at[axis].extent];
+  return (p->outer >> axis & 1) && e->op == DIM_SYM;
+}
+
 void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
-  Found in = {.whole = p->serial != 0};
+  Found in = {.whole = p->serial || tile_splits_outer(f, opt, p)};
   p->by = -1;
   p->own = opt->split_own;
   if (opt->split_k == 0 || opt->split_k == 1) return;

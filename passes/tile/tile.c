@@ -442,7 +442,8 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   if (chunks && gpu && opt->target->gpu.hopper) plan.pieces_of = pieces_axes(f);
   if (gpu) tile_bounds_plan(cx, f, &plan);
   if (gpu) tile_parts_plan(cx, f, opt, &plan);
-  if (!gpu || splits(opt)) tile_split_plan(cx, f, opt, &plan);
+  if (!gpu || splits(opt) || tile_splits_outer(f, opt, &plan))
+    tile_split_plan(cx, f, opt, &plan);
   if (gpu) tile_own_plan(cx, f, opt, &plan);
   TileShare share[MAX_TESTED + 6];
   uint32_t n = 0;

@@ -128,6 +128,8 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
 // are walked (mats.c).
 void tile_mats_plan(const Func *f, const PassOpt *opt, TilePlan *p);
 
+// Is a pass that holds another to be split, where rows are many?
+bool tile_splits_outer(const Func *f, const PassOpt *opt, const TilePlan *p);
 // Splitting the keys of a pass among tasks (split.c): decides about it,
 // makes the workspace, cuts the keys, stores and joins partial accumulators.
 void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);

@@ -71,6 +71,63 @@ static bool is_walked(const CgKernelRecord *k, Cause *out) {
   return true;
 }
 
+// ---------------------------------------------------------------- lists
+static bool is_whole(const Func *f, Value v) {
+  DType t = ir_type(f, v)->dtype;
+  return t != DT_BOOL && !dtype_is_float(t);
+}
+
+// Is an integer of memory in v?
+static bool is_entry(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (!op || op->nregions) return false;
+  if (op->code == OP_GLOAD) return is_whole(f, v);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_entry(f, op->args[i])) return true;
+  return false;
+}
+
+// Does c hold where an entry of memory is a coordinate?
+static bool finds_entry(const Func *f, Value c) {
+  const Op *op = ir_def(f, c);
+  if (!op) return false;
+  if (op->code == OP_EQ)
+    return is_whole(f, op->args[0]) &&
+           is_entry(f, op->args[0]) != is_entry(f, op->args[1]);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if ((op->code == OP_BCAST || op->code == OP_AND) &&
+        finds_entry(f, op->args[i]))
+      return true;
+  return false;
+}
+
+// A tile that is added up where an entry is the one that is looked for.
+static void see_search(void *data, Op *op) {
+  Walk *w = data;
+  for (uint32_t i = 0; op->code == OP_ADD && i < 2 && !w->found; i++) {
+    const Op *x = ir_def(w->f, op->args[i]);
+    while (x && x->code == OP_SELECT && is_tile(w->f, x->res[0])) {
+      if (finds_entry(w->f, x->args[0])) w->found = op;
+      x = ir_def(w->f, x->args[1]);
+    }
+  }
+}
+
+// As gradients of what is read at entries of a list that counts its places.
+static bool is_searched(const CgKernelRecord *k, Cause *out) {
+  Walk w = {.f = k->func};
+  ir_walk(k->func->body, see_search, &w);
+  if (!w.found) return false;
+  *out =
+      (Cause){"for each key and each place of a list it is looked which rows "
+              "have the key there",
+              "where what a row makes of a key does not vary with the place "
+              "in its list, as a bias of places does, keys are looked for "
+              "once",
+              w.found->span};
+  return true;
+}
+
 // ---------------------------------------------------------------- tasks
 // Tasks of each coordinate of an axis make the same products.
 static bool is_repeated(Ctx *cx, const CgKernelRecord *k, Cause *out) {
@@ -234,7 +291,7 @@ static bool is_silent(const Recipe *r) {
 static bool find_cause(Ctx *cx, const Built *b, Cause *out) {
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     const CgKernelRecord *k = &b->kernels.at[i];
-    if (is_repeated(cx, k, out) || is_walked(k, out) ||
+    if (is_repeated(cx, k, out) || is_walked(k, out) || is_searched(k, out) ||
         is_busy(cx, b, k, out) || is_spilled(cx, k, out) ||
         is_serial(cx, k, out))
       return true;
