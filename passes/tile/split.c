@@ -355,7 +355,7 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *tg = opt->target;
   bool gpu = tg->kind == TARGET_GPU;
   const char *why = obstacle(&in);
-  if (p->ntested) why = "a phase before has their bounds";
+  if (p->ntested && !gpu) why = "a phase before has their bounds";
   if (gpu && p->tile_q < HW_GROUP_ROWS)
     why = "their sums leave no registers for that";
   if (why) {
