@@ -3,6 +3,7 @@
 #include "ir/multiple.h"
 #include "passes/support/columns.h"
 #include "passes/support/cost.h"
+#include "passes/support/widened.h"
 #include "passes/gpu/gpu.h"
 
 #include <assert.h>
@@ -320,8 +321,10 @@ static bool can_tell(const Place *p, const Op *op, const Type *idx) {
          dim_is_const(&p->m->dims, t->size[!at], &cols) && cols % HW_PANEL == 0;
 }
 
-static bool find_box(Place *p, const Op *op, Box *box) {
-  const Type *t = ir_type(p->f, op->res[0]);
+// Of op, a load, or such rows' operand that widens one.
+static bool find_box(Place *p, const Op *operand, Box *box) {
+  const Type *t = ir_type(p->f, operand->res[0]);
+  const Op *op = widened_load(p->f, operand);
   if (ir_type(p->f, op->args[0])->quads) return false;
   uint32_t n = 0, pieces = find_pieces(p, op, box), slots = 0;
   Value o;
@@ -331,7 +334,7 @@ static bool find_box(Place *p, const Op *op, Box *box) {
     const Type *x = ir_type(p->f, op->args[i]);
     if (x->n == 0 || i == pieces) continue;
     if (x->n != 1) return false;
-    bool told = !pieces && can_tell(p, op, x) &&
+    bool told = !pieces && can_tell(p, operand, x) &&
                 !lower_unit_steps(p, op->args[i], x->axis[0], &o, false);
     box->told |= told;
     if (n == 1 && x->axis[0] == box->axis[0] && box->told) continue;
@@ -386,9 +389,10 @@ bool lower_is_box(Place *p, Value v, DType t) {
       !type_has_axis(ir_type(p->f, v), (uint32_t)p->lane))
     return false;
   Box box;
-  return op && op->code == OP_LOAD && ir_type(p->f, v)->dtype == t &&
-         !lower_rooted(p, op) && find_box(p, op, &box) &&
-         !(sign && box.pieces > 1);
+  const Op *load = widened_load(p->f, op);
+  return load && load->code == OP_LOAD && ir_type(p->f, v)->dtype == t &&
+         !lower_rooted(p, load) && find_box(p, op, &box) &&
+         (load == op || (box.told && !sign)) && !(sign && box.pieces > 1);
 }
 
 bool lower_is_rows(Place *p, Value v, DType t) {
@@ -437,9 +441,9 @@ static bool is_of_parts(const Place *p, const Op *load, Columns *c) {
 }
 
 bool lower_is_told(Place *p, Value v) {
-  const Op *op = ir_def(p->f, v);
+  const Op *op = ir_def(p->f, v), *load = widened_load(p->f, op);
   Box box;
-  return op && op->code == OP_LOAD && find_box(p, op, &box) && box.told;
+  return load && load->code == OP_LOAD && find_box(p, op, &box) && box.told;
 }
 
 // The role of slices that tell rows along the axis.
@@ -470,13 +474,23 @@ static Value told_index(Place *p, Value v, Value mask) {
   return lower_select(b, see, at, lower_like(b, at, -1));
 }
 
+// The scales of what is widened come behind the indices.
+static uint32_t scaled(const Place *p, const Widened *w, Value *args,
+                       uint32_t n, IrAttr *at, uint32_t *nattrs) {
+  if (!w->scale) return n;
+  if (w->block) at[(*nattrs)++] = attr_i(AT_BLOCK, w->block);
+  args[n++] = p->memo[w->scale->args[0]][0];
+  return n;
+}
+
 static Value fill(Place *p, Value v, Parts *out) {
   Value sign;
   int depth = lower_depth(p, v);
   v = unflipped(p, v, &sign);
-  const Op *op = ir_def(p->f, v);
+  const Op *op = widened_load(p->f, ir_def(p->f, v));
   Box box;
-  bool ok = find_box(p, op, &box);
+  Widened wide;
+  bool ok = find_box(p, ir_def(p->f, v), &box);
   assert(ok);
   (void)ok;
   Value args[MAX_AXES + COST_PAGES_MOST + 2];
@@ -519,6 +533,7 @@ static Value fill(Place *p, Value v, Parts *out) {
     cols = (uint32_t)columns_all(p->f, &c);
   }
   if (box.told) mask = 0;
+  if (widened_of(p->f, v, &wide)) n = scaled(p, &wide, args, n, at, &nattrs);
   if (sign) at[nattrs++] = attr_i(AT_FLIP, 1);
   else if (mask) at[nattrs++] = attr_i(AT_CLEAN, 1);
   if (box.pieces > 1) at[nattrs++] = attr_list(AT_PIECES, pieces, 2);
