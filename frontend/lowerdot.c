@@ -1,6 +1,6 @@
 // Lowering of contractions, and where their operands round:
-//   - the computed weights of sum(k: p * V[..]) round to V's type if that has
-//     16 or more bits, else to Q's, if that is of 8 bits too to bf16,
+//   - the computed weights of sum(k: p * V[..]), or of sum(k: p * bf16(..)),
+//     round to V's type if that has 16 or more bits, else to Q's, if that is of 8 bits too to bf16,
 //     unless @p_type says otherwise;
 //   - other computed operands round to the 16-bit type of the tensor they came
 //     from, if there is one; what depends on a state does not round.
@@ -150,15 +150,15 @@ static uint32_t factors(const Fx *x, Value v, Value *out, uint32_t n) {
   return n + 1;
 }
 
-// The factor that is a tensor load over `axis` with a vec axis that no other
-// factor has; n if there is none.
+// The factor over `axis` that is a tensor load, or of 16 bits as its program
+// says, with a vec axis that no other factor has; n if there is none.
 static uint32_t matrix_factor(const Fx *x, const Value *v, uint32_t n,
                               uint32_t axis) {
   for (uint32_t i = 0; i < n; i++) {
     Value load = peel(x, v[i]);
     const Type *t = ir_type(x->f, load);
-    if (!is_load(x, load) || !dtype_is_float(t->dtype) ||
-        !type_has_axis(t, axis))
+    bool stated = is_load(x, load) || dtype_is_float16(t->dtype);
+    if (!stated || !dtype_is_float(t->dtype) || !type_has_axis(t, axis))
       continue;
     uint64_t others = 0;
     for (uint32_t j = 0; j < n; j++)

@@ -345,6 +345,9 @@ extern GpuEmit gpu_gload, gpu_gstore, gpu_sget, gpu_sset, gpu_sload, gpu_sstore,
     gpu_sflip, gpu_sclean, gpu_slot, gpu_gsync, gpu_cp_async, gpu_copy_told;
 // Is op a copy of rows that are told one by one? (told.c)
 bool gpu_is_told(const Gpu *n, const Op *op);
+// A load of such rows, which are widened on their way: words of r. False: it is
+// another.
+bool gpu_load_told(Gpu *n, const Op *op, Frag *r);
 extern GpuEmit nv_tma_load, nv_tma_store, nv_tma_commit, nv_tma_wait,
     nv_mbar_wait, nv_mbar_arrive, nv_mbar_expect, nv_bar_sync, nv_bar_arrive,
     nv_fence_async;

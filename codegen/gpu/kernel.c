@@ -326,7 +326,8 @@ static void collect_maps(void *data, Op *op) {
   Gpu *n = data;
   n->multiplies |= op->code == OP_MMA || op->code == OP_WGMMA;
   if (op->code == OP_TMA_LOAD || op->code == OP_TMA_STORE ||
-      gpu_is_told(data, op))
+      gpu_is_told(data, op) ||
+      (op->code == OP_GLOAD && ir_attr_i(op, AT_ALIGNED, 0)))
     nv_map_of(data, op);
 }
 

@@ -807,7 +807,8 @@ void gpu_gload(Gpu *n, const Op *op) {
   bool many = r.map.regs > ROWS && share_of(r.map.regs) <= MOST_SHARE;
   int run = many ? run_of(n, &a, t) : -1;
   int piece = piece_axis(n, &a, t, r.map.regs);
-  if (run >= 0 && load_words(n, &a, (uint32_t)run, t->dtype, &r)) {
+  if (gpu_load_told(n, op, &r) ||
+      (run >= 0 && load_words(n, &a, (uint32_t)run, t->dtype, &r))) {
     gpu_define(n, op->res[0], r);
     return;
   }

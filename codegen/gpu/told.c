@@ -18,6 +18,7 @@ enum { EACH = 8, CHUNK = 16, LINE = EACH * CHUNK };
 typedef struct Told {
   const Op *op;
   Value tensor;
+  uint32_t lo;  // operand of the first index
   uint32_t rank, row, col, size;
   const Frag *at[MAX_AXES];  // by axis of the tensor, or NULL
   FragMap map;
@@ -57,8 +58,10 @@ static V is_in(Gpu *n, const Told *x, uint32_t axis, V at) {
 }
 
 static void add_index(Gpu *n, Told *x, uint32_t axis) {
-  Value v = x->op->args[2 + axis];
-  if (ir_type(n->f, v)->kind == TK_FRAG) {
+  Value v = x->op->args[x->lo + axis];
+  const Type *t = ir_type(n->f, v);
+  if (t->kind == TK_FRAG && t->slice == SLICE_COL) return;
+  if (t->kind == TK_FRAG) {
     x->at[axis] = gpu_frag(n, v);
     x->map = x->at[axis]->map;
     return;
@@ -71,15 +74,16 @@ static void add_index(Gpu *n, Told *x, uint32_t axis) {
 
 static Told told_of(Gpu *n, const Op *op) {
   LLVMTypeRef bit = LLVMInt1TypeInContext(n->g->lc);
-  const Type *t = gpu_arg_type(n, op, 1);
+  bool load = op->code == OP_GLOAD;
+  const Type *t = gpu_arg_type(n, op, !load);
   Told x = {.op = op,
-            .tensor = op->args[1],
+            .tensor = op->args[!load],
+            .lo = load ? 1 : 2,
             .rank = t->n,
-            .col = (uint32_t)ir_attr(op, AT_TILE)->list[1],
+            .col = load ? t->n - 1 : (uint32_t)ir_attr(op, AT_TILE)->list[1],
             .size = (uint32_t)dtype_size(t->dtype),
-            .s = gpu_tile(n, op->args[0]),
-            .t = gpu_arg_type(n, op, 0),
             .in_range = LLVMConstInt(bit, 1, 0)};
+  if (!load) x.s = gpu_tile(n, op->args[0]), x.t = gpu_arg_type(n, op, 0);
   x.base = gpu_tensor(n, x.tensor, 0);
   x.chunk = LLVMBuildURem(n->g->b, n->grp.tid, gpu_i32(n, EACH), "");
   for (uint32_t i = 0; i < t->n; i++) add_index(n, &x, i);
@@ -119,7 +123,8 @@ static uint32_t behind(const Told *x, uint32_t i) {
 static bool has_columns(const Gpu *n, const Told *x) {
   double first;
   int64_t all;
-  return ir_const_value(n->f, x->op->args[2 + x->col], &first) && first >= 0 &&
+  return ir_const_value(n->f, x->op->args[x->lo + x->col], &first) &&
+         first >= 0 &&
          dim_is_const(&n->f->mod->dims, ir_type(n->f, x->tensor)->size[x->col],
                       &all) &&
          (int64_t)first + x->t->ext[1] <= all;
@@ -131,7 +136,7 @@ static V bytes_of(Gpu *n, const Told *x, uint32_t line) {
   uint32_t elems = CHUNK / x->size;
   V none = gpu_i32(n, 0), most = gpu_i32(n, elems);
   if (has_columns(n, x)) return gpu_i32(n, CHUNK);
-  V first = narrow(n, g->val[x->op->args[2 + x->col]]);
+  V first = narrow(n, g->val[x->op->args[x->lo + x->col]]);
   V col =
       gpu_add(n, gpu_mul(n, x->chunk, elems), gpu_i32(n, line * EACH * elems));
   V extent = extent_of(n, x, x->col), at = gpu_add(n, first, col);
@@ -159,4 +164,30 @@ void gpu_copy_told(Gpu *n, const Op *op) {
       n->vendor->copy(n, &c);
     }
   }
+}
+
+// 8-bit floats that the group's threads widen on their way: of each row that a
+// thread has eight columns, two words of a register each. The tensor has all
+// columns, and rows as copies have them.
+bool gpu_load_told(Gpu *n, const Op *op, Frag *r) {
+  enum { BYTES = 8 };
+  Cg *g = n->g;
+  if (!ir_attr_i(op, AT_ALIGNED, 0)) return false;
+  Told x = told_of(n, op);
+  const Frag *cols = gpu_frag(n, op->args[x.lo + x.col]);
+  for (uint32_t i = 0; i < r->map.regs; i += BYTES) {
+    uint32_t at[2], thread, reg;
+    frag_at(&r->map, i, 0, at);
+    uint32_t row[] = {at[0], 0}, col[] = {0, at[1]};
+    frag_find(&x.map, row, &thread, &reg);
+    V in, from = row_at(n, &x, reg, &in);
+    frag_find(&cols->map, col, &thread, &reg);
+    from = e_iadd(g, from, wide(n, cols->w[reg]));
+    V two = n->vendor->load(n, from, in, BYTES);
+    r->w[i / 4] = LLVMBuildTrunc(g->b, two, gpu_i32t(n), "");
+    r->w[i / 4 + 1] =
+        LLVMBuildTrunc(g->b, LLVMBuildLShr(g->b, two, gpu_i64(n, 32), ""),
+                       gpu_i32t(n), "");
+  }
+  return true;
 }

@@ -12,17 +12,40 @@ static V narrow(Gpu *n, V x) {
   return LLVMBuildIntCast2(n->g->b, x, gpu_i32t(n), 1, "");
 }
 
+static uint32_t add_map(Gpu *n, const CgMapRecord *m) {
+  for (uint32_t i = 0; i < n->out->maps.n; i++)
+    if (memcmp(&n->out->maps.at[i], m, sizeof *m) == 0) return i;
+  vec_push(&n->g->cx->session, &n->out->maps, *m);
+  return n->out->maps.n - 1;
+}
+
+static uint32_t number_of(const Gpu *n, Value tensor) {
+  uint32_t at = 0;
+  for (uint32_t i = 0; n->f->params.at[i].v != tensor; i++)
+    at += ir_type(n->f, n->f->params.at[i].v)->kind == TK_TENSOR;
+  return at;
+}
+
+// Of rows that are told one by one and widened: a line of each.
+static uint32_t map_of_rows(Gpu *n, const Op *op) {
+  const Type *t = gpu_arg_type(n, op, 0);
+  CgMapRecord m = {.tensor = number_of(n, op->args[0])};
+  for (uint32_t i = t->n; i-- > 0;) m.axis[m.rank++] = (uint8_t)i;
+  m.box[0] = HW_PANEL;
+  for (uint32_t i = 1; i < m.rank; i++) m.box[i] = 1;
+  return add_map(n, &m);
+}
+
 // The map of a box: one per distinct record of the kernel. Of rows that are
 // told one by one it says what tensors they may be of.
 uint32_t nv_map_of(Gpu *n, const Op *op) {
+  if (op->code == OP_GLOAD) return map_of_rows(n, op);
   bool told = gpu_is_told(n, op), load = op->code == OP_TMA_LOAD;
   Value tensor = op->args[load ? 3 : told];
   const Type *tile = gpu_arg_type(n, op, load || told ? 0 : 1);
-  CgMapRecord m = {0};
+  CgMapRecord m = {.tensor = number_of(n, tensor)};
   const Type *t = ir_type(n->f, tensor);
   const IrAttr *axes = ir_attr(op, AT_TILE);
-  for (uint32_t i = 0; n->f->params.at[i].v != tensor; i++)
-    m.tensor += ir_type(n->f, n->f->params.at[i].v)->kind == TK_TENSOR;
   uint32_t turns = box_turns(op), inner = turns > 1 ? 3 : 2;
   m.axis[m.rank++] = (uint8_t)axes->list[1];
   if (turns > 1) m.axis[m.rank++] = (uint8_t)axes->list[BOX_TURN];
@@ -38,10 +61,7 @@ uint32_t nv_map_of(Gpu *n, const Op *op) {
   m.box[1] = (uint16_t)(turns > 1 ? turns : rows < 256 ? rows : 256);
   for (uint32_t i = 2; i < m.rank; i++)
     m.box[i] = (uint16_t)(i < inner ? rows / turns : 1);
-  for (uint32_t i = 0; i < n->out->maps.n; i++)
-    if (memcmp(&n->out->maps.at[i], &m, sizeof m) == 0) return i;
-  vec_push(&n->g->cx->session, &n->out->maps, m);
-  return n->out->maps.n - 1;
+  return add_map(n, &m);
 }
 
 // Calls fn for each box of the tile that argument k is: coordinates, from

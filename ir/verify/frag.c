@@ -262,6 +262,7 @@ static bool check_sfill(Verifier *v, const Op *op) {
   for (uint32_t i = 1; i < op->nargs; i++) {
     DType t = arg_type(v, op, i)->dtype;
     bool sign = flip && i + 1 == op->nargs;
+    if (arg_type(v, op, i)->kind == TK_TENSOR) continue;  // (verify_box)
     if (sign ? t != DT_BOOL : dtype_is_float(t) || t == DT_BOOL)
       return wrong_operand(v, op, i);
   }

@@ -72,7 +72,7 @@ static bool check_indices(Verifier *v, const Op *op, uint32_t at,
   uint32_t lines = 0, row = at + 1 + (uint32_t)axes->list[0];
   for (uint32_t i = at + 1; i < op->nargs; i++) {
     const Type *x = arg_type(v, op, i);
-    if (x->kind == TK_ELEM && !x->n) continue;
+    if ((x->kind == TK_ELEM && !x->n) || x->kind == TK_TENSOR) continue;
     if (!type_eq(x, &line) || i == at + 1 + (uint32_t)axes->list[1])
       return wrong_operand(v, op, i);
     lines++;
@@ -83,6 +83,24 @@ static bool check_indices(Verifier *v, const Op *op, uint32_t at,
   return ok || verify_fail(v, op, "rows are not told one by one");
 }
 
+// 8-bit floats that are widened on the way, and the tensor of their scales
+// behind the indices: of the same rows, of blocks of whole panels or of all.
+static bool check_widened(Verifier *v, const Op *op, uint32_t at,
+                          const Type *tile) {
+  const Type *t = arg_type(v, op, at), *s = arg_type(v, op, op->nargs - 1);
+  const IrAttr *axes = ir_attr(op, AT_TILE);
+  int64_t block = ir_attr_i(op, AT_BLOCK, 0);
+  bool told =
+      axes->n == 2 && axes->list[0] >= 0 && axes->list[0] < t->n &&
+      arg_type(v, op, at + 1 + (uint32_t)axes->list[0])->kind == TK_FRAG;
+  bool scaled = s->kind == TK_TENSOR;
+  bool ok = told && dtype_is_float16(tile->dtype) && dtype_is_float(t->dtype) &&
+            dtype_size(t->dtype) == 1 && axes->list[1] + 1 == t->n &&
+            (!scaled || (s->dtype == DT_F32 && s->n + !block == t->n)) &&
+            block % HW_PANEL == 0;
+  return ok || verify_fail(v, op, "only told rows of 8 bits are widened");
+}
+
 bool verify_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
   const Type *t = arg_type(v, op, at);
   const IrAttr *axes = ir_attr(op, AT_TILE);
@@ -90,11 +108,14 @@ bool verify_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
   bool flip = fill && ir_attr_i(op, AT_FLIP, 0);
   bool clean = fill && ir_attr_i(op, AT_CLEAN, 0);
   uint32_t more = ir_pieces(op) - 1;
-  if (op->nargs != at + 1 + t->n + flip + clean + more &&
+  bool wide = fill && tile->dtype != t->dtype;
+  bool scaled = wide && arg_type(v, op, op->nargs - 1)->kind == TK_TENSOR;
+  if (op->nargs != at + 1 + t->n + flip + clean + more + scaled &&
       op->code != OP_TMA_STORE)
     return verify_fail(v, op, "needs one index per axis of the tensor");
-  if (!is_tile(tile) || tile->dtype != t->dtype)
+  if (!is_tile(tile) || (tile->dtype != t->dtype && !wide))
     return verify_fail(v, op, "the tile must be one slot of the tensor's type");
+  if (wide && !check_widened(v, op, at, tile)) return false;
   if (ir_attr(op, AT_PIECES) && !check_pieces(v, op, t, tile)) return false;
   if ((axes->n != 2 && axes->n != BOX_ATTRS) || axes->list[0] == axes->list[1])
     return verify_fail(v, op, "tile has the positions of rows and columns");

@@ -11,6 +11,7 @@
 // from all rows of scores are zeros in the tile, if they are its last, or if
 // each row is told by an index.
 #include "passes/support/columns.h"
+#include "passes/support/widened.h"
 #include "passes/gpu/gpu.h"
 
 Value lower_uncleaned(const Place *p, Value v, Value *mask) {
@@ -85,7 +86,10 @@ static void plan_operand(Place *p, Value v, uint32_t key) {
   Value mask, x = lower_uncleaned(p, v, &mask);
   const Op *load = ir_def(p->f, x);
   Columns c;
-  if (!load || load->code != OP_LOAD || !columns_of(p->f, load, &c)) return;
+  Widened w;
+  if (!load || !columns_of(p->f, load, &c) ||
+      (widened_of(p->f, x, &w) && w.mask && w.mask != mask))
+    return;
   const Op *host = columns_host(p->f, load, &c);
   bool parts = p->part >= 0 && c.part == p->part;
   if (!host && parts && c.step % HW_PANEL == 0) host = load;

@@ -33,6 +33,7 @@
 #include "ir/target.h"
 #include "passes/gpu/exchange.h"
 #include "passes/support/fill.h"
+#include "passes/support/wide_rows.h"
 #include "passes/pass.h"
 
 #include <assert.h>
@@ -282,9 +283,27 @@ static void before_write(Legal *l, Op *op, const Buffer *x) {
 }
 
 // ---------------------------------------------------------------- ops
+// 8-bit rows that are widened on their way are stored, not copied.
+static void make_wide(Legal *l, Op *op, Buffer *x) {
+  Builder b = in_front(l, op), c = only_first(l, &b, x);
+  x->now = l->tile[op->res[0]];
+  WideRows rows = wide_rows(&c, op, op->args);
+  for (uint32_t i = 0; i < rows.n; i++) {
+    wide_rows_ask(&rows, i);
+    wide_rows_put(&rows, i, x->now);
+  }
+  if (read_by(l->f->body, op->res[0], OP_WGMMA)) ir_bare(&c, OP_FENCE_ASYNC);
+  if (c.region != b.region) ir_yield(&c, NULL, 0);
+  x->written = true;
+}
+
 static void make_copy(Legal *l, Op *op) {
   Buffer *x = buffer_of(l, op->res[0]);
   before_write(l, op, x);
+  if (fill_wide(l->f, op)) {
+    make_wide(l, op, x);
+    return;
+  }
   Builder b = in_front(l, op);
   Value *args = NEWN(l->arena, Value, op->nargs + 1);
   args[0] = x->now = l->tile[op->res[0]];

@@ -4,6 +4,7 @@
 #include "ir/multiple.h"
 #include "passes/support/columns.h"
 #include "passes/support/cost.h"
+#include "passes/support/widened.h"
 #include "passes/gpu/gpu.h"
 
 #include <assert.h>
@@ -343,8 +344,10 @@ static Value turns_of(Place *p, const Op *op, uint32_t i, int64_t *n) {
   return is ? row->args[0] : 0;
 }
 
-static bool find_box(Place *p, const Op *op, Box *box) {
-  const Type *t = ir_type(p->f, op->res[0]);
+// Of op, a load, or such rows' operand that widens one.
+static bool find_box(Place *p, const Op *operand, Box *box) {
+  const Type *t = ir_type(p->f, operand->res[0]);
+  const Op *op = widened_load(p->f, operand);
   if (ir_type(p->f, op->args[0])->quads) return false;
   uint32_t n = 0, pieces = find_pieces(p, op, box), slots = 0;
   Value o;
@@ -360,7 +363,7 @@ static bool find_box(Place *p, const Op *op, Box *box) {
       box->axis[n++] = x->axis[0];
       continue;
     }
-    bool told = !pieces && can_tell(p, op, x) &&
+    bool told = !pieces && can_tell(p, operand, x) &&
                 !lower_unit_steps(p, op->args[i], x->axis[0], &o, false);
     box->told |= told;
     if (n == 1 && x->axis[0] == box->axis[0] && box->told) continue;
@@ -415,9 +418,10 @@ bool lower_is_box(Place *p, Value v, DType t) {
       !type_has_axis(ir_type(p->f, v), (uint32_t)p->lane))
     return false;
   Box box;
-  return op && op->code == OP_LOAD && ir_type(p->f, v)->dtype == t &&
-         !lower_rooted(p, op) && find_box(p, op, &box) &&
-         !(sign && box.pieces > 1);
+  const Op *load = widened_load(p->f, op);
+  return load && load->code == OP_LOAD && ir_type(p->f, v)->dtype == t &&
+         !lower_rooted(p, load) && find_box(p, op, &box) &&
+         (load == op || (box.told && !sign)) && !(sign && box.pieces > 1);
 }
 
 bool lower_is_rows(Place *p, Value v, DType t) {
@@ -466,9 +470,9 @@ static bool is_of_parts(const Place *p, const Op *load, Columns *c) {
 }
 
 bool lower_is_told(Place *p, Value v) {
-  const Op *op = ir_def(p->f, v);
+  const Op *op = ir_def(p->f, v), *load = widened_load(p->f, op);
   Box box;
-  return op && op->code == OP_LOAD && find_box(p, op, &box) && box.told;
+  return load && load->code == OP_LOAD && find_box(p, op, &box) && box.told;
 }
 
 // The role of slices that tell rows along the axis.
@@ -512,13 +516,25 @@ static Value first_of_turns(Place *p, Builder *b, const Op *op, uint32_t i) {
                  ir_const_i(b, ir_type(b->fn, first)->dtype, n));
 }
 
+// The scales of what is widened come behind the indices.
+static uint32_t scaled(const Place *p, const Widened *w, Value *args,
+                       uint32_t n, IrAttr *at, uint32_t *nattrs) {
+  if (!w->scale) return n;
+  if (w->block) at[(*nattrs)++] = attr_i(AT_BLOCK, w->block);
+  args[n++] = p->memo[w->scale->args[0]][0];
+  return n;
+}
+
 static Value fill(Place *p, Value v, Parts *out) {
   Value sign;
   int depth = lower_depth(p, v);
   v = unflipped(p, v, &sign);
-  const Op *op = ir_def(p->f, v);
+  const Op *op = widened_load(p->f, ir_def(p->f, v));
   Box box;
-  (void)find_box(p, op, &box);
+  Widened wide;
+  bool ok = find_box(p, ir_def(p->f, v), &box);
+  assert(ok);
+  (void)ok;
   Value args[MAX_AXES + COST_PAGES_MOST + 2];
   args[0] = p->memo[op->args[0]][0];
   Value mask = p->shown[v];
@@ -550,7 +566,7 @@ static Value fill(Place *p, Value v, Parts *out) {
   b->span = op->span;
   int64_t pos[] = {box.pos[0], box.pos[1], box.pos[0] + 1, box.turns},
           pieces[] = {box.piece_pos, box.pieces};
-  IrAttr at[3] = {attr_list(AT_TILE, pos, box.turns > 1 ? BOX_ATTRS : 2)};
+  IrAttr at[4] = {attr_list(AT_TILE, pos, box.turns > 1 ? BOX_ATTRS : 2)};
   uint32_t nattrs = 1;
   for (uint32_t i = 1; i < box.pieces && !p->failed; i++)
     args[n++] = index_value(p, box.piece[i], ROLE_ROW);
@@ -563,6 +579,7 @@ static Value fill(Place *p, Value v, Parts *out) {
     cols = (uint32_t)columns_all(p->f, &c);
   }
   if (box.told) mask = 0;
+  if (widened_of(p->f, v, &wide)) n = scaled(p, &wide, args, n, at, &nattrs);
   if (sign || mask) at[nattrs++] = attr_i(sign ? AT_FLIP : AT_CLEAN, 1);
   if (box.pieces > 1) at[nattrs++] = attr_list(AT_PIECES, pieces, 2);
   if (sign) args[n++] = lower_scalar(p, sign);

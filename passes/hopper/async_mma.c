@@ -135,6 +135,18 @@ static void hoist(const Func *f, Op *op) {
   if (at != op) ir_move_before(op, at);
 }
 
+// Of groups with columns of their own a product that adds to another one does
+// not wait for it: scores that are sums of two are asked for at once.
+static void follow(Func *f, Op *op) {
+  Op *wait = op->nargs > 3 ? ir_def(f, op->args[2]) : NULL;
+  const Op *first = wait ? waited(f, wait) : NULL;
+  if (!first || first->nargs < 4 || wait->parent != op->parent ||
+      ir_count_uses(f, wait->res[0]) != 1)
+    return;
+  op->args[2] = wait->args[0];
+  ir_erase(wait);
+}
+
 static void start(Func *f, Op *op) {
   Builder b = {.fn = f, .region = op->parent, .before = op, .span = op->span};
   const Type t = *ir_type(f, op->res[0]);
@@ -178,6 +190,7 @@ static void region(Func *f, Region *r) {
     if (op->code != OP_MMA || !suits(f, op)) continue;
     if (op->nargs > 3) scale_late(f, op);
     hoist(f, op);
+    follow(f, op);
     start(f, op);
   }
 }

@@ -172,6 +172,7 @@ static void find_rings(Rings *w, const Region *r) {
                      .with = -1,
                      .visits = -1,
                      .stages = 1};
+    w->widens |= fill_wide(w->f, op);
     w->mixed |= ring->raw != (w->makers && w->only[op->res[0]]);
     if (hop_rings_streams(w, op)) {
       bool columns = ir_type(w->f, op->res[0])->ext[0] == 1;
@@ -179,7 +180,8 @@ static void find_rings(Rings *w, const Region *r) {
       ring->streams = true;
     }
     if (gathered) ring->stages = COST_RING_GATHERED;
-    ring->rides = !made && !gathered && ring->streams && is_block(w, op);
+    ring->rides =
+        !made && !gathered && !ring->told && ring->streams && is_block(w, op);
     ring->strip =
         !made && (ir_type(w->f, op->res[0])->ext[0] == 1 || ring->rides);
     if (++fills[at] > ring->fills) ring->fills = fills[at];
@@ -521,6 +523,25 @@ static int64_t shared_by_sides(const Rings *w, const Region *r) {
   return sum;
 }
 
+// What groups with columns of their own hand over of a step: the weights, which
+// are a product's left operand, and numbers of rows (score_turns).
+static int64_t handed(const Rings *w, const Region *r) {
+  int64_t most = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    bool columns = w->groups == 2 && op->nargs > 3 &&
+                   (op->code == OP_MMA || op->code == OP_WGMMA);
+    const Type *p = columns ? ir_type(w->f, op->args[0]) : NULL;
+    int64_t n = p && p->kind == TK_FRAG ? p->ext[0] * p->ext[1] : 0;
+    n = n ? n * dtype_size(p->dtype) + p->ext[0] * (int64_t)sizeof(float) : 0;
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = handed(w, op->regions[i]);
+      n = in > n ? in : n;
+    }
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
 // What would be good to have, if there is room: stores that do not wait for
 // registers, tiles of the next task, more tiles in flight.
 static void use_room(Rings *w, int64_t room) {
@@ -537,7 +558,7 @@ static void use_room(Rings *w, int64_t room) {
     if (w->shares) w->rings[w->lent].cuts = true;
     w->drains = w->lent >= 0;
   }
-  grow(w, room);
+  grow(w, room - handed(w, w->f->body));
   deepen(w, room, least);
   hop_rings_find_pieces(w, room - bytes_of(w));
 }
@@ -754,9 +775,10 @@ static void join_strips(Rings *w) {
   }
 }
 
-// Rings that are filled together have one count, where there are many.
+// Rings that are filled together have one count, where there are many, and
+// where groups make scores in turn, which a step's number says (score_turns).
 static void share_counts(Rings *w) {
-  bool many = ir_has_steps(w->f);
+  bool many = ir_has_steps(w->f) || w->lists;
   for (uint32_t k = 0; k < w->nrings; k++) many |= w->rings[k].gathered;
   for (uint32_t k = 0; k < w->nrings; k++) {
     w->rings[k].count = k;

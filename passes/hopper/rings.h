@@ -80,6 +80,7 @@ typedef struct Rings {
   int turns;         // and the ring of the groups' own tiles, -1: none
   bool mends;        // groups change a tile that they share
   bool lists;        // rows are told one by one: a group is the producer
+  bool widens;       // and some are of 8 bits, which it widens on their way
   int64_t left;      // bytes, where rings have the fewest stages
   bool changed, fails;
 } Rings;

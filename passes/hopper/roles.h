@@ -57,6 +57,9 @@ bool hop_role_reads(const Role *r, const Op *op);
 // panel by panel; args are a copy's, without the tile.
 void hop_role_copy_told(const Role *r, Builder *b, const Op *fill, Value at,
                         Value *args);
+// 8-bit rows, which it widens (roles_widen.c): t is the turn of the tile.
+void hop_role_widen(const Role *r, Builder *b, const Op *fill, Turn t,
+                    const Value *args);
 // In front of the product of panel i: of those that a fence serves the first
 // waits for all.
 void hop_role_await_told(Builder *b, const Ring *ring, Value slot, Value parity,

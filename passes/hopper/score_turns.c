@@ -398,12 +398,18 @@ static void put_scores(Side *x, uint32_t n) {
   else put_until(x, x->at->next);
 }
 
-// What the other group's step yields is what one's own begins with.
-static void follow(const Side *o, Side *x, bool count) {
+// What the other group's step yields is what one's own begins with: first the
+// step's number, which it may count up behind its scores.
+static void follow_count(const Side *o, Side *x) {
+  Value one = ir_const_i(o->b, DT_I32, 1);
+  bind(x, o->s->counted, ir_2(o->b, OP_ADD, vmap_get(&o->m, o->s->count), one));
+}
+
+static void follow(const Side *o, Side *x) {
   const Turns *s = o->s;
   const Op *y = s->body->last;
   for (uint32_t i = 0; i < y->nargs; i++)
-    if ((s->body->params.at[1 + i] == s->count) == count)
+    if (s->body->params.at[1 + i] != s->count)
       bind(x, i, vmap_get(&o->m, y->args[i]));
 }
 
@@ -415,7 +421,7 @@ static void pair(Turns *s, Region *to, const Value *at) {
   for (uint32_t i = 0; i < s->loop->nres; i++)
     bind(&o, i, to->params.at[1 + i]);
   put_until(&o, s->start);
-  follow(&o, &x, true);
+  follow_count(&o, &x);
   put_until(&x, s->start);
   put_until(&o, scores);
   put_until(&o, sums);
@@ -426,7 +432,7 @@ static void pair(Turns *s, Region *to, const Value *at) {
   put_until(&o, s->body->last);
   put_until(&x, scores);
   barrier(&b, s->t->wg);
-  follow(&o, &x, false);
+  follow(&o, &x);
   put_until(&x, s->body->last);
   yield_side(&x);
 }

@@ -109,8 +109,9 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
                       ValueMap *m) {
   Ring *ring = &r->w->rings[hop_rings_of(r->w, op)];
   Value at = t.slot;
+  bool wide = fill_wide(r->w->f, op);
   if (g) at = ir_2(b, OP_ADD, at, i32(b, g * ring->stages));
-  if (!ring->rides)
+  if (!ring->rides && !wide)
     hop_role_wait(b, ring->empty, at, ir_2(b, OP_SUB, i32(b, 1), t.parity));
   IrAttr bytes = attr_i(AT_BYTES, hop_rings_bytes(r->w, op));
   Value bar[] = {ring->full, at};
@@ -118,6 +119,11 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
     ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
   uint32_t n = fill_args(op);
   Value *args = NEWN(r->w->arena, Value, n + 3);
+  if (wide) {
+    for (uint32_t i = 0; i < n; i++) args[i] = part(r, b, m, op->args[i]);
+    hop_role_widen(r, b, op, (Turn){at, t.parity}, args);
+    return;
+  }
   args[0] = hop_rings_slot(r->w, b, ring, at);
   args[1] = ring->full;
   args[2] = at;
@@ -888,7 +894,7 @@ static void roles(Rings *w, Builder *b, bool leanest, Value tiles,
   const int64_t group = HW_GROUP_THREADS, all = group * w->groups;
   uint32_t level = w->occupancy > 1 ? 1 + leanest : 0, n = 0;
   if (w->makers) level = 2 + w->makers;
-  if (w->lists) level = w->occupancy > 1 ? 8 : 7;
+  if (w->lists) level = w->occupancy > 1 ? 8 : 7 + 2 * w->widens;
   for (uint32_t i = 0; i < w->nrings; i++)
     if (w->rings[i].gathered) level = 6;
   const GpuTeam *regs = target_team(w->groups, level);

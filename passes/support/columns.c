@@ -3,6 +3,7 @@
 
 #include "ir/target.h"
 #include "passes/support/lane.h"
+#include "passes/support/widened.h"
 
 static bool is_coordinate(const Op *op) {
   return op->code == OP_INDEX || op->code == OP_IOTA || op->code == OP_ORIGIN;
@@ -57,10 +58,11 @@ static bool has_vector(const Func *f, Value v) {
   return false;
 }
 
-bool columns_of(const Func *f, const Op *load, Columns *c) {
+bool columns_of(const Func *f, const Op *op, Columns *c) {
+  const Op *load = widened_load(f, op);
   uint32_t vectors = 0;
   *c = (Columns){.part = -1};
-  if (load->code != OP_LOAD) return false;
+  if (!load || load->code != OP_LOAD) return false;
   for (uint32_t i = 1; i < load->nargs; i++) {
     if (!has_vector(f, load->args[i])) continue;
     if (c->pos || !add_up(f, load->args[i], c, &vectors)) return false;
@@ -79,11 +81,21 @@ int64_t columns_all(const Func *f, const Columns *c) {
                      : c->n + (parts_of(f, (uint32_t)c->part) - 1) * c->step;
 }
 
-static bool same_rows(const Op *a, const Op *b, uint32_t pos) {
+static bool same_but(const Op *a, const Op *b, uint32_t pos) {
   bool same = a->nargs == b->nargs;
   for (uint32_t i = 0; same && i < a->nargs; i++)
     same = i == pos || a->args[i] == b->args[i];
   return same;
+}
+
+// What is widened has the same scales.
+static bool same_rows(const Func *f, const Op *a, const Op *b, uint32_t pos) {
+  Widened x = {0}, y = {0};
+  bool wide = widened_of(f, a->res[0], &x), both = widened_of(f, b->res[0], &y);
+  if (wide != both || !x.scale != !y.scale || x.block != y.block) return false;
+  if (x.scale && !same_but(x.scale, y.scale, x.block ? pos : 0)) return false;
+  if (x.scale && x.scale->args[0] != y.scale->args[0]) return false;
+  return same_but(wide ? x.load : a, wide ? y.load : b, pos);
 }
 
 const Op *columns_host(const Func *f, const Op *load, const Columns *c) {
@@ -93,8 +105,8 @@ const Op *columns_host(const Func *f, const Op *load, const Columns *c) {
   for (const Op *op = load->parent->first; op; op = op->next) {
     Columns h;
     behind |= op == load;
-    if (op == load || !columns_of(f, op, &h) || h.pos != c->pos ||
-        h.part >= 0 || !same_rows(op, load, c->pos))
+    if (op == load || op->nres != 1 || !columns_of(f, op, &h) ||
+        h.pos != c->pos || h.part >= 0 || !same_rows(f, op, load, c->pos))
       continue;
     int64_t front = c->at - h.at, all = columns_all(f, c);
     if ((h.n > all || !behind) && front >= 0 && front % HW_PANEL == 0 &&
@@ -109,7 +121,19 @@ typedef struct Parts {
   const Func *f;
   uint32_t axis;
   bool sums, ok;
+  bool *widened;  // by value: makes an operand of 8-bit floats
 } Parts;
+
+static void note_widened(void *data, Op *op) {
+  Parts *p = data;
+  Widened w;
+  if (op->nres != 1 || !widened_of(p->f, op->res[0], &w)) return;
+  const Op *x = ir_def(p->f, op->args[0]);
+  p->widened[op->args[0]] = p->widened[w.load->res[0]] = true;
+  if (w.scale) p->widened[w.scale->res[0]] = true;
+  for (uint32_t i = 0; x != w.load && i < x->nargs; i++)
+    p->widened[x->args[i]] = true;
+}
 
 // What a part has of each key is read of memory, for a product that adds it up.
 static void note_part(void *data, Op *op) {
@@ -120,7 +144,8 @@ static void note_part(void *data, Op *op) {
   const Type *t = ir_type(f, op->res[0]);
   if (t->kind != TK_ELEM || !type_has_axis(t, p->axis)) return;
   if (lane_has_key(f, t))
-    p->ok = columns_of(f, op, &c) && c.part == (int)p->axis;
+    p->ok = p->widened[op->res[0]] ||
+            (columns_of(f, op, &c) && c.part == (int)p->axis);
   else if (op->code == OP_DOT) p->sums = true;
   else if (op->code == OP_LOAD || op->nregions) p->ok = false;
 }
@@ -130,6 +155,8 @@ int columns_part(const Func *f) {
     Parts p = {.f = f, .axis = a, .ok = true};
     int64_t n = f->axes.at[a].role == AX_PAR ? parts_of(f, a) : 0;
     if (n < 2 || n > HW_MOST_GROUPS) continue;
+    p.widened = NEWN(f->mod->arena, bool, f->values.n);
+    ir_walk(f->body, note_widened, &p);
     ir_walk(f->body, note_part, &p);
     if (p.ok && p.sums) return (int)a;
   }
@@ -147,10 +174,11 @@ static bool reads_key(const Func *f, Value v) {
   return any;
 }
 
-bool columns_told(const Func *f, const Op *load, uint32_t lane) {
-  const Type *t = ir_type(f, load->res[0]);
+bool columns_told(const Func *f, const Op *op, uint32_t lane) {
+  const Type *t = ir_type(f, op->res[0]);
+  const Op *load = widened_load(f, op);
   bool any = false;
-  if (load->code != OP_LOAD || dtype_size(t->dtype) != 2 ||
+  if (!load || load->code != OP_LOAD || dtype_size(t->dtype) != 2 ||
       lane_elements(f, t) % HW_PANEL)
     return false;
   for (uint32_t i = 1; i < load->nargs; i++) {
@@ -181,6 +209,11 @@ static bool is_end(const Suits *s, Value v) {
          !lane_has_key(s->f, ir_type(s->f, op->args[1]));
 }
 
+// 8-bit floats are widened on the way where rows are told one by one.
+static bool is_copied(const Suits *s, const Op *x) {
+  return x && (x->code == OP_LOAD || columns_told(s->f, x, s->lane));
+}
+
 static void note_suits(void *data, Op *op) {
   Suits *s = data;
   if (op->code == OP_SCAN) s->all = false;
@@ -196,7 +229,7 @@ static void note_suits(void *data, Op *op) {
     if (!pair && x && lane_has_key(s->f, t))
       s->told &= columns_told(s->f, x, s->lane);
     s->all &= dtype_is_float16(t->dtype) &&
-              (pair ? lane_elements(s->f, t) == 1 : x && x->code == OP_LOAD);
+              (pair ? lane_elements(s->f, t) == 1 : is_copied(s, x));
   }
 }
 

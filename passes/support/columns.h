@@ -15,8 +15,9 @@ typedef struct Columns {
   int64_t at, step, n;
 } Columns;
 
-// False: the load reads something else. Levels stream and tile.
-bool columns_of(const Func *f, const Op *load, Columns *c);
+// Of a load, or of an operand that widens one (widened.h). False: it reads
+// something else. Levels stream and tile.
+bool columns_of(const Func *f, const Op *op, Columns *c);
 // Columns of all parts.
 int64_t columns_all(const Func *f, const Columns *c);
 // A load in the same region of the same rows, of columns which have all of
@@ -25,9 +26,10 @@ const Op *columns_host(const Func *f, const Op *load, const Columns *c);
 // The axis of a vector's parts of which each needs the same but its own columns
 // of sums over keys; -1: there is none. Level stream.
 int columns_part(const Func *f);
-// Does memory tell each key's row of the load, the same for all of that lane?
-// Whole lines of 128 bytes, of 16-bit numbers. Level stream.
-bool columns_told(const Func *f, const Op *load, uint32_t lane);
+// Does memory tell each key's row of the load, or of one that is widened, the
+// same for all of that lane? Whole lines of 128 bytes, of 16-bit numbers. Level
+// stream.
+bool columns_told(const Func *f, const Op *op, uint32_t lane);
 // Are the operands of all products copied from memory, or made of scores, and
 // keys hidden from all rows of that lane behind others, or told one by one?
 // Level stream.

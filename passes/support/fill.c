@@ -22,6 +22,11 @@ bool fill_told(const Func *f, const Op *op) {
   return ir_type(f, row)->kind == TK_FRAG;
 }
 
+bool fill_wide(const Func *f, const Op *op) {
+  return op->code == OP_SFILL &&
+         ir_type(f, op->args[0])->dtype != ir_type(f, op->res[0])->dtype;
+}
+
 bool fill_mended(const Op *op) {
   return fill_args(op) < op->nargs;
 }

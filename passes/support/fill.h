@@ -12,6 +12,8 @@ enum { FILL_ATTRS = 2 };
 uint32_t fill_attrs(const Op *op, IrAttr *out);
 // Is each row where slices of indices say?
 bool fill_told(const Func *f, const Op *op);
+// Are 8-bit floats of the tensor 16-bit ones of the tile?
+bool fill_wide(const Func *f, const Op *op);
 // Is it changed when it is there? By that operand, or 0.
 bool fill_mended(const Op *op);
 Value fill_by(const Op *op);

@@ -11,10 +11,13 @@
 // The copy engine brings %p beside the keys and matrix units add it, in f32 and
 // last, so that the error is that of one sum. What is behind the numbers in
 // memory, and behind the tensor, is zeros. Products like %a are made by
-// passes/attn/materialize_terms.c. Level tile; sm_90a. Run cse and dce
+// passes/attn/materialize_terms.c. Where keys are read once, by few rows, a sum
+// of two products of rows and keys (a latent vector's and a rotated one's) is
+// one, too: the second adds to the first. Level tile; sm_90a. Run cse and dce
 // afterwards. Tests: test/passes/bias_mma/.
 #include "ir/target.h"
 #include "passes/pass.h"
+#include "passes/tile/tile.h"
 
 static Op *product_of(const Func *f, Value v, uint32_t axes) {
   Op *op = ir_def(f, v);
@@ -81,10 +84,25 @@ static void join(void *data, Op *op) {
   }
 }
 
+static void add_up(void *data, Op *op) {
+  Func *f = data;
+  const Op *second = tile_added(f, op);
+  if (!second) return;
+  Value first = op->args[second->res[0] == op->args[0]];
+  Builder b = {.fn = f, .region = op->parent, .before = op, .span = op->span};
+  Value args[] = {second->args[0], second->args[1], first};
+  Value x =
+      ir_op(&b, OP_DOT, args, 3, second->attrs, second->nattrs, NULL, 1, 0)
+          ->res[0];
+  ir_replace_uses(f, op->res[0], x);
+}
+
 bool pass_bias_mma(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  (void)opt;
-  for (uint32_t i = 0; i < m->funcs.n; i++)
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
     ir_walk(m->funcs.at[i]->body, join, m->funcs.at[i]);
+    if (opt->few || opt->decode)
+      ir_walk(m->funcs.at[i]->body, add_up, m->funcs.at[i]);
+  }
   return true;
 }

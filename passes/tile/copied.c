@@ -4,6 +4,7 @@
 
 #include "passes/support/columns.h"
 #include "passes/support/lane.h"
+#include "passes/support/widened.h"
 
 bool tile_steps_by_one(const Func *f, Value idx) {
   const Op *op = ir_def(f, idx);
@@ -47,10 +48,11 @@ bool tile_has_slot(const Func *f, Value idx, bool part) {
   return any;
 }
 
-bool tile_told_keys(const Func *f, const Op *load, uint32_t lane, bool boxes) {
+bool tile_told_keys(const Func *f, const Op *op, uint32_t lane, bool boxes) {
+  const Op *load = widened_load(f, op);
   for (uint32_t i = 1; boxes && i < load->nargs; i++)
     if (tile_page_of(f, load->args[i])) return false;
-  return columns_told(f, load, lane);
+  return columns_told(f, op, lane);
 }
 
 // Bytes of the load op, whose keys' indices are copied.

@@ -14,7 +14,7 @@ bool tile_has_slot(const Func *f, Value idx, bool part);
 
 // Does memory tell the load's rows of keys one by one, for all of that lane? In
 // pages only where these are no boxes.
-bool tile_told_keys(const Func *f, const Op *load, uint32_t lane, bool boxes);
+bool tile_told_keys(const Func *f, const Op *op, uint32_t lane, bool boxes);
 
 // What the copy engine takes: keys by such an index.
 typedef struct Copied {

@@ -11,6 +11,7 @@
 #include "passes/support/columns.h"
 #include "passes/support/cost.h"
 #include "passes/support/relief.h"
+#include "passes/support/widened.h"
 #include "passes/tile/copied.h"
 #include "passes/tile/tile.h"
 
@@ -215,8 +216,10 @@ static void measure_operand(Tiles *s, const Op *dot, uint32_t side) {
   if (!parts) *bytes_of(s, t) += n * bytes;
   bool copied = op && op->code == OP_LOAD && bytes <= 2 &&
                 (size == bytes || (size == 1 && s->staged));
-  bool told = copied && bytes == 2 && s->once && s->lane >= 0 &&
+  bool told = widened_load(s->f, op) && bytes == 2 && size == 2 && s->once &&
+              s->lane >= 0 &&
               tile_told_keys(s->f, op, (uint32_t)s->lane, s->boxes);
+  copied |= told;
   for (uint32_t i = 1; copied && !told && i < op->nargs; i++)
     if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
       copied = is_copied(s, op->args[i]);
@@ -508,6 +511,7 @@ static void measure_tiles(void *data, Op *op) {
     s->block_bytes += BLOCK_BYTES;
     return;
   }
+  if (s->once && tile_added(s->f, op)) s->scores--;
   if (op->code == OP_DOT)
     s->scores += lane_has_key(s->f, ir_type(s->f, op->res[0]));
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)

@@ -16,6 +16,24 @@ bool tile_joined(const Func *f, const Op *dot, int lane) {
           ir_const_value(f, dot->args[1], &k));
 }
 
+// A product of 16-bit operands that one addition alone reads.
+static bool is_term(const Func *f, const Op *dot, const Op *add) {
+  return dot && dot->code == OP_DOT && dot->nargs == 2 &&
+         dot->parent == add->parent && ir_count_uses(f, dot->res[0]) == 1 &&
+         dtype_is_float16(ir_type(f, dot->args[0])->dtype) &&
+         dtype_is_float16(ir_type(f, dot->args[1])->dtype);
+}
+
+const Op *tile_added(const Func *f, const Op *add) {
+  if (add->code != OP_ADD) return NULL;
+  const Op *x = ir_def(f, add->args[0]), *y = ir_def(f, add->args[1]);
+  bool ok = x != y && is_term(f, x, add) && is_term(f, y, add) &&
+            lane_has_key(f, ir_type(f, add->res[0])) &&
+            type_eq(ir_type(f, x->res[0]), ir_type(f, add->res[0])) &&
+            type_eq(ir_type(f, y->res[0]), ir_type(f, add->res[0]));
+  return ok ? y : NULL;
+}
+
 typedef struct Shared {
   Ctx *cx;
   const Func *f;

@@ -110,6 +110,9 @@ void tile_tidy_chunks(const Func *from, Func *to);
 // added to another's (rows.c).
 int64_t tile_gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane);
 bool tile_joined(const Func *f, const Op *dot, int lane);
+// Of a sum of two products of rows and keys the one that is added to the other
+// by its product (bias_mma.c); NULL: op is none.
+const Op *tile_added(const Func *f, const Op *add);
 // Rows of a GPU's tile of a program that multiplies no matrices and has no
 // keys, 0: it does (map.c).
 int64_t tile_map_rows(const Func *f);
