@@ -85,12 +85,22 @@ static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
   return cg_write_code(g, tm, type, out) && !g->failed;
 }
 
-// Takes the place of a kernel: labels count functions.
-static void empty(Cg *g, const char *symbol) {
+static void find_angle(void *data, Op *op) {
+  *(bool *)data |= op->code == OP_SIN || op->code == OP_COS;
+}
+
+// Takes the place of a kernel: labels count functions, that of huge angles too,
+// and what kernels share stands in the order in which they first need it.
+static void empty(Gpu *n, const char *symbol) {
+  Cg *g = n->g;
   LLVMTypeRef t = LLVMFunctionType(LLVMVoidTypeInContext(g->lc), NULL, 0, 0);
+  bool angles = false;
   g->llfn = LLVMAddFunction(g->mod, symbol, t);
   LLVMSetFunctionCallConv(g->llfn, PTX_KERNEL);
   LLVMPositionBuilderAtEnd(g->b, cg_block(g, "entry"));
+  n->vendor->shared(n);
+  ir_walk(n->f->body, find_angle, &angles);
+  if (angles) cg_angle_called(g);
   LLVMBuildRetVoid(g->b);
 }
 
@@ -119,7 +129,7 @@ static void kernels(Cg *g, const Module *m, const char *prefix,
              .f = f,
              .gpu = g->target->gpu,
              .out = &r};
-    if (have) empty(g, r.symbol);
+    if (have) empty(&n, r.symbol);
     else gpu_kernel(&n, r.symbol);
     vec_push(&g->cx->session, all, r);
   }

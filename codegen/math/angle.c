@@ -130,6 +130,12 @@ static void lane(Cg *g, V x, LLVMTypeRef rt, LLVMTypeRef nt, V *r, V *n) {
                          "");
 }
 
+void cg_angle_called(Cg *g) {
+  LLVMTypeRef ft;
+  V f = angle_fn(g, &ft), x = cg_fconst(g, cg_scalar(g, DT_F64), 0);
+  LLVMBuildCall2(g->b, ft, f, &x, 1, "");
+}
+
 static void lanes(Cg *g, V x, V *r, V *n) {
   unsigned count = cg_lanes_of(cg_of(x));
   if (!count) {

@@ -92,6 +92,8 @@ V cg_copysign(Cg *g, V x, V sign);
 
 // r and *n (octant and rest of the angle x) right also where |x| > limit.
 V cg_angle(Cg *g, V x, V r, V *n, double limit);
+// Calls what that calls of huge angles, for nothing.
+void cg_angle_called(Cg *g);
 
 // x = 2 ** e * (1 + t), 1 + t in [sqrt(1/2), sqrt(2)); x positive.
 typedef struct CgSplit {

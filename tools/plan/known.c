@@ -1,10 +1,11 @@
-// Modules of level mach that a session has made of late. Those who ask whether
-// the tiles of a GPU's code fit, what lives in it at once and what it is made
-// of lower the same program with the same options, one behind the other.
+// Modules of a GPU that a session has made of late, of levels stream and mach.
+// Those who ask whether the tiles of a GPU's code fit, what lives in it at once
+// and what it is made of lower the same program with the same options, one
+// behind the other.
 //   does it fit?          @p for sm_90a              passes
 //   what lives at once?   @p for sm_90a              known
 //   code                  @p for sm_90a              known
-//   other code            @p for sm_90a --relief=4   passes
+//   other code            @p for sm_90a --relief=4   passes behind level stream
 // What is shown of passes is shown each time: then nothing is looked up.
 #include "tools/plan/known.h"
 
@@ -12,7 +13,7 @@
 
 #include <string.h>
 
-enum { MAX_KNOWN = 4 };
+enum { MAX_KNOWN = 6 };
 
 // A module with its options as text, and what passes remarked.
 typedef struct Entry {
@@ -34,10 +35,10 @@ static bool is_shown(const DrvOptions *opt) {
 
 const char *plan_known_key(Ctx *cx, const PlanAsked *asked) {
   const Target *t = asked->pass->target;
-  if (asked->to != LV_MACH || t->kind != TARGET_GPU || is_shown(asked->opt))
-    return NULL;
+  bool kept = asked->to == LV_STREAM || asked->to == LV_MACH;
+  if (!kept || t->kind != TARGET_GPU || is_shown(asked->opt)) return NULL;
   Buf b = {.arena = &cx->session};
-  buf_printf(&b, "%p", (const void *)asked->s.prog);
+  buf_printf(&b, "%s %p", level_name(asked->to), (const void *)asked->s.prog);
   for (uint32_t i = 0; i < asked->s.n; i++) {
     const FeBind *x = &asked->s.binds[i];
     buf_printf(&b, " %s=%d:%lld", x->name, (int)x->dtype, (long long)x->value);

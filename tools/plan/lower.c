@@ -152,26 +152,74 @@ void drv_print_options(const Decl *prog, const Target *target, Level from,
   pass_print_options(&run, rest, out);
 }
 
-static Module *make_module(Ctx *cx, DrvSpec s, const Target *target, Level to,
-                           const DrvOptions *opt, int64_t columns) {
-  Module *m = drv_lower_attn(cx, s, target);
-  PipelineOpt run = {.pass = pass_options(s.prog, target, opt),
-                     .verify_each = opt->verify_each,
-                     .print_after_all = opt->print_after_all,
-                     .time = opt->time_passes,
-                     .dump_dir = opt->dump_dir,
-                     .log = opt->log};
+// What is asked of a lowering.
+typedef struct Asked {
+  DrvSpec s;
+  const Target *target;
+  Level to;
+  const DrvOptions *opt;
+  int64_t columns;
+} Asked;
+
+static PipelineOpt run_of(const Asked *a) {
+  PipelineOpt run = {.pass = pass_options(a->s.prog, a->target, a->opt),
+                     .verify_each = a->opt->verify_each,
+                     .print_after_all = a->opt->print_after_all,
+                     .time = a->opt->time_passes,
+                     .dump_dir = a->opt->dump_dir,
+                     .log = a->opt->log};
+  run.pass.columns = a->columns;
+  return run;
+}
+
+static Module *run_passes(Ctx *cx, const Asked *a, Module *m, Level from) {
+  PipelineOpt run = run_of(a);
   Buf unused = {.arena = &cx->session};
-  run.pass.columns = columns;
   if (!run.log) run.log = &unused;
   const char *passes =
-      pass_pipeline(&cx->session, run.pass.target, LV_ATTN, to);
-  if (!m || !pass_run(cx, m, passes, &run)) return NULL;
-  if (to == LV_MACH && !drv_verified(cx, m, passes, &run.pass)) return NULL;
-  if (m->level == to) return m;
-  Diag *d = diag_add(cx, DIAG_no_stage, NOWHERE, level_name(to),
-                     run.pass.target->name);
-  if (to == LV_FRAG)
+      pass_pipeline(&cx->session, run.pass.target, from, a->to);
+  return m && pass_run(cx, m, passes, &run) ? m : NULL;
+}
+
+// What the program's dtypes are is what the last lowering said.
+static Module *known(Ctx *cx, DrvSpec s, const char *key) {
+  Decl *d = s.prog->derived ? s.prog->derived->of : s.prog;
+  Module *m = plan_known(cx, key);
+  if (m && has_dtypes(d) && !fe_retype(cx, d, s.binds, s.n)) return NULL;
+  return m;
+}
+
+// To level stream, of which nothing asks what a GPU's tiles leave free and how
+// kernels spare registers. NULL, with no *key: it is not kept.
+static Module *streamed(Ctx *cx, const Asked *a, const char **key) {
+  Asked part = *a;
+  PassOpt pass = run_of(a).pass;
+  pass.spare_regs = pass.relief = 0;
+  pass.spare_each = NULL;
+  part.to = LV_STREAM;
+  *key = plan_known_key(cx, &(PlanAsked){a->s, &pass, LV_STREAM, a->opt});
+  Module *m = known(cx, a->s, *key);
+  if (m || !*key) return m;
+  DiagMark mark = diag_mark(cx);
+  m = run_passes(cx, &part, drv_lower_attn(cx, a->s, a->target), LV_ATTN);
+  if (m && cx->diags.n == mark.diags && cx->nhidden == mark.hidden)
+    plan_known_put(cx, *key, m, mark.remarks);
+  return m;
+}
+
+static Module *make_module(Ctx *cx, const Asked *a) {
+  const char *key = NULL;
+  Module *m = a->to > LV_STREAM ? streamed(cx, a, &key) : NULL;
+  m = key ? run_passes(cx, a, m, LV_TILE)
+          : run_passes(cx, a, drv_lower_attn(cx, a->s, a->target), LV_ATTN);
+  const PassOpt pass = run_of(a).pass;
+  const char *passes = pass_pipeline(&cx->session, pass.target, LV_ATTN, a->to);
+  if (!m) return NULL;
+  if (a->to == LV_MACH && !drv_verified(cx, m, passes, &pass)) return NULL;
+  if (m->level == a->to) return m;
+  Diag *d = diag_add(cx, DIAG_no_stage, NOWHERE, level_name(a->to),
+                     pass.target->name);
+  if (a->to == LV_FRAG)
     diag_note(cx, d, NOWHERE,
               "programs of a CPU go from level tile to mach; "
               "frag is a level of GPU targets");
@@ -180,12 +228,10 @@ static Module *make_module(Ctx *cx, DrvSpec s, const Target *target, Level to,
 
 // What the module was before a pass is of no use: what it is at the end stays,
 // unless all of it is to go.
-static Module *lower_to(Ctx *cx, DrvSpec s, const Target *target, Level to,
-                        const DrvOptions *opt, int64_t columns) {
-  if (cx->home == &cx->modules)
-    return make_module(cx, s, target, to, opt, columns);
+static Module *lower_to(Ctx *cx, const Asked *a) {
+  if (cx->home == &cx->modules) return make_module(cx, a);
   CtxHome h = ctx_home(cx);
-  Module *m = make_module(cx, s, target, to, opt, columns);
+  Module *m = make_module(cx, a);
   Module *out = m ? ir_copy(m, h.was) : NULL;
   ctx_leave(cx, h);
   return out;
@@ -226,15 +272,17 @@ static uint32_t carried(const Module *m) {
 // What a row adds up is known once its passes have been found: weights that are
 // centred have two sums of values. Where a thread cannot carry so many, tasks
 // have parts of the vectors, if that helps.
-static Module *lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
-                     const DrvOptions *opt) {
+static Module *lower(Ctx *cx, const Asked *a) {
   uint32_t from = cx->remarks.n;
-  Module *m = lower_to(cx, s, target, to, opt, 0);
-  bool asks = m && to >= LV_FRAG && target && target->kind == TARGET_GPU &&
-              target->gpu.vendor != VENDOR_AMD;
+  const Target *t = a->target;
+  Asked less = *a;
+  Module *m = lower_to(cx, a);
+  bool asks = m && a->to >= LV_FRAG && t && t->kind == TARGET_GPU &&
+              t->gpu.vendor != VENDOR_AMD;
   uint32_t sums = asks ? carried(m) : 0, told = cx->remarks.n;
   if (sums <= COST_CARRIED_SUMS) return m;
-  Module *parts = lower_to(cx, s, target, to, opt, COST_COLUMNS_MOST / 2);
+  less.columns = COST_COLUMNS_MOST / 2;
+  Module *parts = lower_to(cx, &less);
   if (!parts || carried(parts) >= sums) {
     cx->remarks.n = told;
     return parts ? m : NULL;
@@ -246,23 +294,16 @@ static Module *lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
   return parts;
 }
 
-// What the program's dtypes are is what the last lowering said.
-static Module *known(Ctx *cx, DrvSpec s, const char *key) {
-  Decl *d = s.prog->derived ? s.prog->derived->of : s.prog;
-  Module *m = plan_known(cx, key);
-  if (m && has_dtypes(d) && !fe_retype(cx, d, s.binds, s.n)) return NULL;
-  return m;
-}
-
-static Module *lower_once(Ctx *cx, DrvSpec s, const Target *target, Level to,
-                          const DrvOptions *opt) {
-  PassOpt pass = pass_options(s.prog, target, opt);
-  const char *key = plan_known_key(cx, &(PlanAsked){s, &pass, to, opt});
+static Module *lower_once(Ctx *cx, const Asked *a) {
+  PassOpt pass = run_of(a).pass;
+  const char *key =
+      plan_known_key(cx, &(PlanAsked){a->s, &pass, a->to, a->opt});
   DiagMark mark = diag_mark(cx);
-  Module *m = known(cx, s, key);
+  Module *m = a->to == LV_MACH ? known(cx, a->s, key) : NULL;
   if (m) return m;
-  m = lower(cx, s, target, to, opt);
-  if (m && cx->diags.n == mark.diags && cx->nhidden == mark.hidden)
+  m = lower(cx, a);
+  if (m && a->to == LV_MACH && cx->diags.n == mark.diags &&
+      cx->nhidden == mark.hidden)
     plan_known_put(cx, key, m, mark.remarks);
   return m;
 }
@@ -270,7 +311,7 @@ static Module *lower_once(Ctx *cx, DrvSpec s, const Target *target, Level to,
 Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
                   const DrvOptions *opt) {
   work_begin(cx);
-  Module *m = lower_once(cx, s, target, to, opt);
+  Module *m = lower_once(cx, &(Asked){s, target, to, opt, 0});
   work_end(cx);
   return m;
 }

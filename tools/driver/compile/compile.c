@@ -44,17 +44,15 @@ static void title(const Decl *prog, const FeBind *binds, uint32_t n, Buf *out) {
   buf_char(out, '\n');
 }
 
-// A module of level `to` on the way to code, whose tiles fit.
-static Module *staged(Ctx *cx, DrvSpec s, const Target *t, Level to,
+// A module of level `to` on the way to code: a GPU's as it is compiled.
+static Module *staged(Ctx *cx, DrvSpec s, const Target **t, Level to,
                       DrvOptions *opt) {
-  if (!t || t->kind != TARGET_GPU || to < LV_TILE)
-    return drv_lower(cx, s, t, to, opt);
-  if (to == LV_MACH) return plan_fit(cx, s, t, opt);
-  DrvOptions quiet = drv_quietly(opt);
-  DiagMark mark = diag_mark(cx);
-  if (plan_fit(cx, s, t, &quiet)) opt->spare_smem = quiet.spare_smem;
-  else if (!diag_has_bug(cx)) diag_forget(cx, mark);
-  return drv_lower(cx, s, t, to, opt);
+  if (!*t || (*t)->kind != TARGET_GPU || to < LV_TILE)
+    return drv_lower(cx, s, *t, to, opt);
+  bool code = drv_code_options(cx, s, t, opt);
+  if (diag_has_bug(cx)) return NULL;
+  if (to == LV_MACH && !code) return plan_fit(cx, s, *t, opt);
+  return drv_lower(cx, s, *t, to, opt);
 }
 
 static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
@@ -67,12 +65,13 @@ static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
     uint32_t kept = bound_for(to, opt, b, width);
     if (last && same_binds(last, b, kept)) continue;
     last = b;
-    DrvOptions fit = *opt;
+    DrvOptions made = *opt;
+    const Target *by = t;
     work_variant(cx);
-    Module *m = staged(cx, (DrvSpec){prog, b, kept}, t, to, &fit);
+    Module *m = staged(cx, (DrvSpec){prog, b, kept}, &by, to, &made);
     if (!m) return false;
     title(prog, b, kept, out);
-    drv_print_options(prog, t, to, &fit, out);
+    drv_print_options(prog, by, to, &made, out);
     ir_print(m, out);
   }
   return n > 0;
@@ -460,15 +459,20 @@ static const Param *find_odd(Ctx *cx, const Recipe *r) {
   return odd;
 }
 
+bool drv_only_general(Ctx *cx, Recipe *r) {
+  r->odd = find_odd(cx, r);
+  if (!r->odd) return false;
+  r->opt.strided = r->opt.general = true;
+  r->opt.few = r->opt.fewest = false;
+  r->opt.spare_regs += COST_SPARE_BODY_REGS;
+  return true;
+}
+
 // The device of *b, which stands before what others take. If that could take no
 // dense tensors, or no copies of tiles, it is general code.
 static bool add_first(Ctx *cx, CgProgram *p, Built *b) {
   Built any = {.recipe = b->recipe, .program = b->program};
-  any.recipe.odd = find_odd(cx, &b->recipe);
-  if (!any.recipe.odd) return drv_add_device(cx, p, b);
-  any.recipe.opt.strided = any.recipe.opt.general = true;
-  any.recipe.opt.few = any.recipe.opt.fewest = false;
-  any.recipe.opt.spare_regs += COST_SPARE_BODY_REGS;
+  if (!drv_only_general(cx, &any.recipe)) return drv_add_device(cx, p, b);
   DiagMark mark = diag_mark(cx);
   if (!drv_add_device(cx, p, &any)) {
     if (diag_has_bug(cx)) return false;

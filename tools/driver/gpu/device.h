@@ -89,6 +89,12 @@ CgExpr drv_over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
 CgExpr drv_and(Ctx *cx, CgExpr a, CgExpr b);
 // Code by the recipe of *b; the tiles fit into shared memory (fit.c).
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
+// Tiles of the recipe of *b in which far too much would live at once become
+// smaller (fit.c).
+void drv_leave_too_large(Ctx *cx, const CgProgram *p, Built *b);
+// Is code for tensors of any strides all that there is for r's program? Then r
+// is its recipe.
+bool drv_only_general(Ctx *cx, Recipe *r);
 // Options of a lowering of which nobody is told.
 DrvOptions drv_quietly(const DrvOptions *opt);
 // Registers of a thread that compute's have, and what a loop over keys takes.
@@ -185,6 +191,9 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
 bool drv_device_program(Ctx *cx, DrvSpec s, const Target *target,
                         const DrvOptions *opt, CgProgram *out, Builts *built);
 
+// *opt becomes what the code of s for the GPU *t is lowered with, and *t whose
+// passes make it (choice.c). False: there is no code, of which nothing is said.
+bool drv_code_options(Ctx *cx, DrvSpec s, const Target **t, DrvOptions *opt);
 // Is the stage one of a GPU's code? llvm and asm are if all targets are GPUs.
 bool drv_is_gpu_stage(const DrvTargets *targets, DrvStage what);
 // Appends it, of the only variant; an error if there are several.

@@ -182,7 +182,7 @@ static uint32_t find_large(Large *l) {
 
 // Tiles of which far more lives at once than threads have are not even tried:
 // ptxas has taken long for each, and spilled kilobytes; so has LLVM.
-static void leave_too_large(Ctx *cx, const CgProgram *p, Built *b) {
+void drv_leave_too_large(Ctx *cx, const CgProgram *p, Built *b) {
   Recipe less = b->recipe;
   const Target *t = less.target;
   if (less.opt.spare_regs || drv_tiles_asked(less.spec.prog, t, &less.opt))
@@ -210,7 +210,7 @@ static void leave_too_large(Ctx *cx, const CgProgram *p, Built *b) {
 }
 
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
-  leave_too_large(cx, p, b);
+  drv_leave_too_large(cx, p, b);
   const Recipe *r = &b->recipe;
   bool asked = drv_tiles_asked(r->spec.prog, r->target, &r->opt);
   DiagMark mark = diag_mark(cx);
