@@ -17,7 +17,8 @@
 // sequences. And each of the functions has one pass, whose keys may be split
 // among tasks. What is stored is what the program uses of the passes: all that
 // is made of it elementwise is made there. Passes are left where they need what
-// other keys give.
+// other keys give. Of few keys (PassOpt.together) so are all: a call says how
+// many there are, which takes one of two bodies.
 //
 // Level attn, behind split_outputs. Tests: test/passes/share_keys/,
 // test/wave/cascade.test.
@@ -236,7 +237,7 @@ static uint32_t run(Ctx *cx, Func *f) {
 }
 
 bool pass_share_keys(Ctx *cx, Module *m, const PassOpt *opt) {
-  if (!groups_few(opt)) return true;
+  if (!groups_few(opt) || opt->together) return true;
   for (uint32_t i = 0; i < m->funcs.n; i++) i += run(cx, m->funcs.at[i]);
   return true;
 }

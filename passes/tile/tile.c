@@ -429,10 +429,7 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   uint64_t outer = tile_outer(f, opt->target);
   PassOpt rows = *opt;
   rows.few |= gpu && lane_few(f, lane_axis(f));
-  if (gpu && rows.few && lane_many(f, lane_axis(f))) {
-    rows.few = rows.fewest = false;
-    rows.most_groups = 2;  // some hundreds: of larger tiles more is idle
-  }
+  rows.fewest &= !gpu || !lane_many(f, lane_axis(f));
   opt = &rows;
   TilePlan plan;
   if (!tile_plan_chunk(cx, f, opt->target, &plan)) plan = tile_plan(cx, f, opt);

@@ -1,6 +1,9 @@
 // Which calls have few rows: a GPU has code of its own for these.
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "tools/plan/plan.h"
+
+#include <string.h>
 
 Dim plan_tiled(const Func *f, int64_t than) {
   for (uint32_t i = 0; f && i < f->grid.n; i++)
@@ -8,12 +11,30 @@ Dim plan_tiled(const Func *f, int64_t than) {
   return DIM_NONE;
 }
 
-Dim plan_rows(const Func *f, DimTab *to) {
-  Dim d = plan_tiled(f, 1);
-  if (!d) return DIM_NONE;
+// In dims of `to`.
+static Dim over(const Func *f, Dim d, DimTab *to) {
   const DimTab *from = &f->mod->dims;
   Dim *none = NEWN(to->arena, Dim, from->syms.n + 1);
   return dim_subst(from, to, d, none);
+}
+
+Dim plan_rows(const Func *f, DimTab *to) {
+  Dim d = plan_tiled(f, 1);
+  return d ? over(f, d, to) : DIM_NONE;
+}
+
+Dim plan_shared_keys(const Module *m, const char *name, DimTab *to) {
+  size_t n = strlen(name);
+  for (uint32_t i = 0; m && i < m->funcs.n; i++) {
+    const Func *f = m->funcs.at[i];
+    if (strncmp(f->name, name, n) != 0 ||
+        strncmp(f->name + n, ".shared", strlen(".shared")) != 0)
+      continue;
+    for (uint32_t a = 0; a < f->axes.n; a++)
+      if (f->axes.at[a].role == AX_KEY)
+        return over(f, f->axes.at[a].extent, to);
+  }
+  return DIM_NONE;
 }
 
 Dim plan_group_rows(const Module *m, const Decl *prog, const char *name,
@@ -38,4 +59,7 @@ void plan_fit_few(Ctx *cx, DrvSpec s, const Target *t, const int64_t *dims,
   Dim rows = plan_group_rows(m, s.prog, s.prog->name, of);
   opt->few = rows && dim_eval(of, rows, dims, &have) && have <= HW_GROUP_ROWS;
   opt->fewest = opt->few && have <= t->gpu.rows;
+  Dim keys = plan_shared_keys(m, s.prog->name, of);
+  opt->together = opt->few && keys && dim_eval(of, keys, dims, &have) &&
+                  have < COST_SHARED_KEYS;
 }

@@ -31,8 +31,12 @@ Dim plan_rows(const Func *f, DimTab *to);
 // rows are no state's.
 Dim plan_group_rows(const Module *m, const Decl *prog, const char *name,
                     DimTab *to);
-// Sets opt->few, opt->fewest where the target has code for as few rows as there
-// are with these values of the program's dims.
+// The keys that all sequences share, if a phase passes over them
+// (passes/attn/share_keys.c); DIM_NONE if none does.
+Dim plan_shared_keys(const Module *m, const char *name, DimTab *to);
+// Sets opt->few, opt->fewest, opt->together where the target has code for as
+// few rows, and shared keys, as there are with these values of the program's
+// dims.
 void plan_fit_few(Ctx *cx, DrvSpec s, const Target *t, const int64_t *dims,
                   DrvOptions *opt);
 

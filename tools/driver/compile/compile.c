@@ -254,6 +254,14 @@ static CgExpr when_most(Ctx *cx, DimTab *t, CgExpr when, Dim d, int64_t most) {
   return when.n ? cg_expr_bin(cx, when, ATTN_X_AND, le) : le;
 }
 
+// when, and the dim d is at least that.
+static CgExpr when_least(Ctx *cx, DimTab *t, CgExpr when, Dim d,
+                         int64_t least) {
+  CgExpr le = cg_expr_bin(cx, cg_expr_dim(cx, t, dim_const(t, least)),
+                          ATTN_X_LE, cg_expr_dim(cx, t, d));
+  return when.n ? cg_expr_bin(cx, when, ATTN_X_AND, le) : le;
+}
+
 static CgExpr when_few(Ctx *cx, const CgProgram *p, CgExpr when,
                        const char *name, int64_t most) {
   DimTab *t = p->dims;
@@ -388,8 +396,10 @@ static bool is_dealt(const Module *m) {
 
 // In front of the device just made, of a program for decoding: its kernel for
 // few rows, those of one group of warps; fewest: of one warp.
+// together: behind one that has a phase for keys that all sequences share,
+// where those are few.
 static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, bool fewest,
-                       Built *few) {
+                       bool together, Built *few) {
   const Recipe *r = &whole->recipe;
   DimTab *dims = p->dims;
   CgDevice d;
@@ -399,6 +409,7 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, bool fewest,
   *few = (Built){.recipe = *r, .program = whole->program};
   few->recipe.opt.few = true;
   few->recipe.opt.fewest = fewest;
+  few->recipe.opt.together = together;
   int64_t most = fewest ? r->target->gpu.rows : HW_GROUP_ROWS;
   DiagMark mark = diag_mark(cx);
   Dim rows = drv_make_device(cx, p, few, &d)
@@ -409,8 +420,11 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, bool fewest,
     diag_forget(cx, mark);
     return false;
   }
-  few->recipe.when = when_most(cx, dims, few->recipe.when, rows, most);
-  d.when = when_most(cx, dims, d.when, rows, most);
+  CgExpr calls = when_most(cx, dims, (CgExpr){0}, rows, most);
+  Dim keys = plan_shared_keys(few->mod, p->name, dims);
+  if (keys) calls = when_least(cx, dims, calls, keys, COST_SHARED_KEYS);
+  few->recipe.when = drv_and(cx, few->recipe.when, calls);
+  d.when = drv_and(cx, d.when, calls);
   drv_prepend_device(cx, p, d);
   return true;
 }
@@ -493,9 +507,13 @@ static bool add_fast(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
   Built b = {.recipe = *r, .program = number}, few;
   b.recipe.when = when(cx, p, r->spec);
   if (!add_first(cx, p, &b)) return false;
-  for (int fewest = 1; fewest >= 0; fewest--)
-    if (!opt->first && add_decode(cx, p, &b, fewest, &few))
+  for (int fewest = 1; fewest >= 0; fewest--) {
+    if (opt->first || !add_decode(cx, p, &b, fewest, false, &few)) continue;
+    vec_push(&cx->session, built, few);
+    if (plan_shared_keys(few.mod, p->name, p->dims) &&
+        add_decode(cx, p, &b, fewest, true, &few))
       vec_push(&cx->session, built, few);
+  }
   if (!opt->first && drv_few_tasks(cx, p, &b, &few))
     vec_push(&cx->session, built, few);
   if (steps && add_steps(cx, opt, p, &b, &few))
