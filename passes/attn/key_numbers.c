@@ -13,9 +13,9 @@
 // A tile of rows has a number for each of its keys, whose vectors lie along the
 // other axis of tiles than those of rows: sums of them are made element by
 // element, once for each tile of rows, and take longer than its products. Those
-// of keys that tables or offsets find are left, as are kernels in which each
-// key is read once. Level attn, behind common_rows; GPUs. Tests:
-// test/passes/key_numbers/.
+// of keys that tables or offsets find, or that are as many as memory says, are
+// left, as are kernels in which each key is read once. Level attn, behind
+// common_rows; GPUs. Tests: test/passes/key_numbers/.
 #include "ir/deps.h"
 #include "passes/pass.h"
 #include "passes/support/outline.h"
@@ -96,13 +96,25 @@ static Known known_of(const Numbers *s, const Op *op) {
   return k;
 }
 
+// Is the axis as long as memory says?
+static bool is_told(const Numbers *s, uint64_t key) {
+  const DimTab *d = &s->f->mod->dims;
+  uint32_t axis = 0;
+  while (!(key >> axis & 1)) axis++;
+  for (uint32_t i = 0; i < d->syms.n; i++)
+    if (d->syms.at[i].kind == DIM_RAGGED &&
+        dim_uses(d, s->f->axes.at[axis].extent, i))
+      return true;
+  return false;
+}
+
 static bool is_cut(const Numbers *s, Value v) {
   const Type *t = ir_type(s->f, v);
   uint64_t axes = axes_of(s, v), key = axes & s->keys;
   return t->kind == TK_ELEM && dtype_is_float(t->dtype) && s->of[v].can &&
          s->of[v].sums && key && !(key & (key - 1)) && !(axes & s->vecs) &&
          !(axes & ~key & ~s->tasks) && (s->tasks & ~axes) &&
-         (!s->n || axes == s->axes);
+         (!s->n || axes == s->axes) && !is_told(s, key);
 }
 
 // The largest such values that what is stored needs.
