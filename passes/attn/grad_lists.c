@@ -19,6 +19,8 @@ typedef struct Inverse {
   uint32_t list;  // the axis of places
   uint32_t key;   // that of keys
   Gid to;         // its coordinate
+  int64_t size;   // of blocks that the list names
+  Gid block, at;  // its entry, which is that block of the key
   Map done;
   bool fails;  // something has more of the place than x
 } Inverse;
@@ -39,6 +41,7 @@ static Gid at_key(Inverse *v, Gid y) {
   uint64_t known;
   GradNode n = *grad_at(g, y);
   if (y == v->x) return v->to;
+  if (y == v->block) return v->at;
   if (!has_list(v, y) && !(n.points & grad_bit(v->list))) return y;
   if (map_get(&v->done, y, &known)) return (Gid)known;
   v->fails |= n.code == OP_INDEX || grad_is_made(n.code) ||
@@ -54,11 +57,11 @@ static Gid at_key(Inverse *v, Gid y) {
 }
 
 // ---------------------------------------------------------------- lists
-// x as `block * size + place % size`: the size, and the block; or 1.
-static int64_t block_of(const Inverse *v, Gid *block) {
+// x as `block * size + place % size`, or as a block of one.
+static void find_block(Inverse *v) {
   const Grad *g = v->g;
   const GradNode *n = grad_at(g, v->x);
-  *block = v->x;
+  v->block = v->x, v->size = 1;
   for (uint32_t i = 0; n->code == OP_ADD && i < 2; i++) {
     const GradNode *a = grad_at(g, n->arg[i]), *b = grad_at(g, n->arg[!i]);
     if (a->code != OP_MOD || b->code != OP_MUL) continue;
@@ -68,10 +71,9 @@ static int64_t block_of(const Inverse *v, Gid *block) {
         size->code != OP_CONST || size->attr < 1 ||
         (!second && b->arg[0] != a->arg[1]))
       continue;
-    *block = b->arg[!second];
-    return size->attr;
+    v->block = b->arg[!second], v->size = size->attr;
+    return;
   }
-  return 1;
 }
 
 // y with `which` for each quotient of the place.
@@ -113,14 +115,13 @@ static Gid to_number(Grad *g, Gid c) {
 static Gid times(Inverse *v) {
   Grad *g = v->g;
   DimTab *d = &g->m->dims;
-  Gid block;
-  int64_t size = block_of(v, &block);
+  int64_t size = v->size;
   Dim places = g->axes.at[v->list].axis.extent;
   Dim keys = g->axes.at[v->key].axis.extent;
   if (dim_divisor(d, places) % size) return 0;
   uint32_t entry = axis_of(v, "entry", AX_KEY, dim_ceildiv(d, places, size));
   uint32_t which = axis_of(v, "block", AX_PAR, dim_ceildiv(d, keys, size));
-  Gid at = of_block(v, block, size, grad_index(g, entry));
+  Gid at = of_block(v, v->block, size, grad_index(g, entry));
   if (v->fails) return 0;
   Gid same = to_number(g, grad_2(g, OP_EQ, at, grad_index(g, which)));
   Gid n = grad_sum_all(g, same, grad_bit(entry));
@@ -132,8 +133,7 @@ static Gid times(Inverse *v) {
                    .hint = "chosen",
                    .n = 1};
   n = grad_put(g, made, &n);
-  Gid of = grad_2(g, OP_FLOORDIV, v->to, grad_int(g, size));
-  return grad_moved(g, n, which, of);
+  return grad_moved(g, n, which, v->at);
 }
 
 // ---------------------------------------------------------------- stores
@@ -187,6 +187,8 @@ bool grad_list_keys(Grad *g, GradLists *all, GradStore *s, uint32_t i) {
   bool known = is_known(all, &v, size, &n);
   if (!known) v.key = axis_of(&v, "key", AX_KEY, size);
   v.to = grad_index(g, v.key);
+  find_block(&v);
+  v.at = grad_2(g, OP_FLOORDIV, v.to, grad_int(g, v.size));
   Gid y = at_key(&v, s->v);
   if (v.fails || (!known && !find_keys(all, &v, &n))) {
     g->axes.n = axes;

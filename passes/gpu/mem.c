@@ -503,15 +503,21 @@ static Value told_index(Place *p, Value v, Value mask) {
   return lower_select(b, see, at, lower_like(b, at, -1));
 }
 
+// Where a box begins along the axis of an index.
+static Value first_of_box(Place *p, Builder *b, Value index) {
+  uint32_t axis = ir_type(p->f, index)->axis[0];
+  Value first = 0;
+  lower_unit_steps(p, index, axis, &first, true);
+  Value by = lower_moved(p, b, axis);
+  if (by) first = first ? lower_2(b, OP_ADD, first, by) : by;
+  return first ? first : lower_int(b, 0);
+}
+
 // Of a box whose rows are turns, by index i: the row of its first.
 static Value first_of_turns(Place *p, Builder *b, const Op *op, uint32_t i) {
   int64_t n = 1;
-  Value x = turns_of(p, op, i, &n), first = 0;
-  uint32_t axis = ir_type(p->f, x)->axis[0];
-  lower_unit_steps(p, x, axis, &first, true);
-  Value by = lower_moved(p, b, axis);
-  if (by) first = first ? lower_2(b, OP_ADD, first, by) : by;
-  if (!first || p->failed) return lower_int(b, 0);
+  Value first = first_of_box(p, b, turns_of(p, op, i, &n));
+  if (p->failed) return first;
   return lower_2(b, OP_FLOORDIV, first,
                  ir_const_i(b, ir_type(b->fn, first)->dtype, n));
 }
@@ -555,11 +561,7 @@ static Value fill(Place *p, Value v, Parts *out) {
     } else if (box.pieces > 1 && (int)i - 1 == box.pos[0]) {
       args[i] = lower_int(b, 0);
     } else {
-      args[i] = 0;
-      lower_unit_steps(p, op->args[i], x->axis[0], &args[i], true);
-      Value by = lower_moved(p, b, x->axis[0]);
-      if (by) args[i] = args[i] ? lower_2(b, OP_ADD, args[i], by) : by;
-      if (!args[i]) args[i] = lower_int(b, 0);
+      args[i] = first_of_box(p, b, op->args[i]);
     }
     if (p->failed) return 0;
   }

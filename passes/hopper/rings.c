@@ -602,9 +602,20 @@ static bool has_streams(const Rings *w) {
   return false;
 }
 
-// Steps of a recurrence wait for each other, and so do those of few rows. Two
-// CTAs on a multiprocessor fill each other's gaps, where a state or sums leave
-// room.
+// Has a task a loop, behind the one over tasks?
+static bool has_loops(const Region *r, bool inside) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool loop = op->code == OP_FOR || op->code == OP_WHILE;
+    if (loop && inside) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_loops(op->regions[i], inside || loop)) return true;
+  }
+  return false;
+}
+
+// Steps of a recurrence wait for each other, and so do those of few rows, and
+// products of tasks that have no steps. Two CTAs on a multiprocessor fill each
+// other's gaps, where a state or sums leave room.
 static bool can_share(const Rings *w) {
   bool steps = ir_has_steps(w->f),
        once = ir_attr_i(w->f->body->first, AT_ONCE, 0);
@@ -615,6 +626,7 @@ static bool can_share(const Rings *w) {
   int64_t launch = w->target->gpu.regs / (2 * 2 * HW_GROUP_THREADS);
   int64_t added = hop_rings_added(w->f, w->f->body);
   if (added + COST_PRODUCT_OTHER_REGS > launch) return false;
+  once |= !has_loops(w->f->body, false);
   return w->groups == 1 && (steps || once) && !has_op(w->f->body, OP_FSCAN) &&
          hop_rings_carried(w->f, w->f->body) <= most;
 }
