@@ -15,7 +15,7 @@
 // element, once for each tile of rows, and take longer than its products. Those
 // of keys that tables or offsets find, or that are as many as memory says, are
 // left, as are kernels in which each key is read once. Level attn, behind
-// common_rows; GPUs. Tests: test/passes/key_numbers/.
+// materialize, whose operands have them; GPUs. Tests: test/passes/key_numbers/.
 #include "ir/deps.h"
 #include "passes/pass.h"
 #include "passes/support/outline.h"

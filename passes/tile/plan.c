@@ -160,6 +160,7 @@ typedef struct Tiles {
   bool of_keys;          // some are of the keys' vectors, or in blocks
   int64_t products;      // elements of vectors that a pair multiplies
   int64_t functions;     // of a pair: exponentials and the like
+  bool drawn;            // pairs draw random numbers
   bool held;             // pairs have values of memory, or of pairs before
   int64_t adds;          // sums of rows that each step adds to memory
   int64_t block_bytes;   // of a key, of what is added to products
@@ -493,6 +494,7 @@ static void measure_tiles(void *data, Op *op) {
   s->scans |= op->code == OP_SCAN && keys;
   tile_note_block(op, s->lane, &s->of_keys, &s->down);
   s->adds += op->code == OP_STORE && ir_attr_i(op, AT_ADD, 0);
+  s->drawn |= op->code == OP_RANDOM && keys;
   if (op->code == OP_KREDUCE) {
     int64_t weights = tile_weights(s->f, s->lane, op, s->seen.arena);
     if (weights > s->weights) s->weights = weights;
@@ -538,7 +540,8 @@ static int64_t gaps_of(const Tiles *s) {
 // Registers of a thread with k keys: f32 scores, their sums along a row if
 // there are such, 16-bit weights, sums, two columns of eight of what is added
 // to them or half of what pairs add, which is read while products are made, or
-// all of it, where the mask is made then; masks of two sides beside a cap.
+// all of it, where the mask is made then; masks of two sides beside a cap; what
+// was drawn, where weights of two products are multiplied by it.
 static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
   int64_t weights = s->weights > 1 ? s->weights : 1;
@@ -547,9 +550,10 @@ static int64_t regs_of(const Tiles *s, int64_t k) {
   bool kept = s->bias || (s->ramp && has_products(s, COST_PRODUCTS_TWICE));
   int64_t bias = s->told ? k / 2 : kept || s->pairs ? k / 4 : 0;
   int64_t edges = masks_beside_functions(s) ? k / 8 : 0;
+  int64_t drawn = s->drawn && s->scores > 1 ? k / 4 : 0;
   scores += (s->scans > 0) + s->down;
   if (s->walked) scores += COST_WALKED_TILES;
-  return gaps_of(s) + scores * k / 2 + weights * k / 4 + bias + edges +
+  return gaps_of(s) + scores * k / 2 + weights * k / 4 + bias + edges + drawn +
          s->sums / 2 + k * s->made / 64 + COST_TILE_OTHER_REGS;
 }
 
@@ -677,7 +681,7 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
   int64_t best = 0, least = opt->few ? 1 : 2;
   int64_t most = opt->few ? 1 : opt->most_groups == 2 ? 2 : 3;
   for (int64_t groups = least; groups <= most; groups++)
-    for (int64_t k = s->down ? HW_BLOCK : 2 * HW_BLOCK;
+    for (int64_t k = s->down || s->drawn ? HW_BLOCK : 2 * HW_BLOCK;
          k <= most_keys(s, groups); k += HW_BLOCK) {
       int64_t rows = groups * HW_GROUP_ROWS;
       if (!fits(s, tg, opt, groups, k) && !fits_in_step(s, tg, opt, groups, k))
