@@ -8,7 +8,10 @@
 // in front of these and the kernels of chunks compute such vectors, each along
 // rows and along columns of tiles. Norms need all rows of a step, of which
 // kernels of chunks have some; three norms are more than one kernel has
-// registers for. Vectors have 16 bits, as the products that read them.
+// registers for. Of steps whose turns are steps (pass join_turns) a step's own
+// vectors, and what flows to its reads, are made for each turn, and norms
+// beside them: no box has such rows. Vectors have 16 bits, as the products that
+// read them.
 #include "passes/attn/grad_walk.h"
 #include "passes/support/cost.h"
 
@@ -73,13 +76,58 @@ static Gid made_decay(const GradAdjoint *a, Gid x) {
   return a->w->falling ? grad_2(g, OP_MIN, v, grad_num(g, 0)) : v;
 }
 
+// Is x made of a vector that each turn of a step reads again (pass join_turns),
+// whose rows no box has?
+static bool is_spread(const GradAdjoint *a, Gid x) {
+  const Grad *g = a->g;
+  const GradNode *n = grad_at(g, x);
+  uint32_t axis;
+  int64_t turns;
+  bool steps = false, each = false;
+  for (uint32_t i = 0; n->code == OP_LOAD && i < n->n; i++) {
+    const GradNode *at = grad_at(g, n->arg[i]);
+    if (!grad_turns_of(g, at, &axis, &turns)) continue;
+    steps = true;
+    each |= at->code == OP_MOD;
+  }
+  if (n->code == OP_LOAD)
+    return steps && !each && (n->axes & (a->w->row | a->w->col));
+  for (uint32_t i = 0; i < n->n && n->code != GRAD_RESULT; i++)
+    if (is_spread(a, n->arg[i])) return true;
+  return false;
+}
+
+// x, of `to` in place of `in`, what numbers of a step multiply.
+static Gid dressed(const GradAdjoint *a, Gid x, Gid in, Gid to) {
+  Grad *g = a->g;
+  const GradNode n = *grad_at(g, x);
+  if (x == in) return to;
+  if (n.code != OP_MUL)
+    return n.code == OP_NEG ? grad_1(g, OP_NEG, dressed(a, n.arg[0], in, to))
+                            : dressed(a, n.arg[0], in, to);
+  uint64_t vectors = a->w->row | a->w->col;
+  uint32_t i = (grad_at(g, n.arg[0])->axes & vectors) != 0;
+  return grad_2(g, OP_MUL, dressed(a, n.arg[!i], in, to), n.arg[i]);
+}
+
+// What flows to reads, of such vectors.
+static void make_cotangents(const GradAdjoint *a) {
+  Grad *g = a->g;
+  for (uint32_t k = 1; k <= a->w->nreads; k++) {
+    Gid *c = &g->adjoint[a->w->result[k]];
+    if (!*c || !is_spread(a, *c)) continue;
+    *c = dressed(a, *c, bare(a, *c), made(a, bare(a, *c)));
+  }
+}
+
 void grad_make_front(GradAdjoint *a) {
   Grad *g = a->g;
   GradWalk *w = NEW(g->arena, GradWalk);
-  bool rows = false, erases = false, some = false;
+  bool rows = false, erases = false, some = false, spread = false;
   *w = *a->w;
   for (uint32_t i = 0; i < w->n; i++) {
     erases |= a->eraser[i] != 0;
+    spread |= is_spread(a, w->item[i].x);
     rows |= w->item[i].kind == GI_DECAY &&
             (grad_at(g, w->item[i].x)->axes & w->row);
   }
@@ -90,12 +138,14 @@ void grad_make_front(GradAdjoint *a) {
     if (!(grad_at(g, item->x)->axes & w->row)) continue;
     bool is_load = grad_at(g, bare(a, item->x))->code == OP_LOAD;
     bool norm = sums_vectors(a, item->x);
-    if (!((rows || a->norms) && norm) && !(rows && erases && !is_load))
+    if (!((rows || a->norms || spread) && norm) &&
+        !(rows && erases && !is_load) && !is_spread(a, item->x))
       continue;
     item->x =
         item->kind == GI_DECAY ? made_decay(a, item->x) : made(a, item->x);
     some = true;
   }
+  make_cotangents(a);
   if (!some) return;
   if (erases) grad_walk_close(g, w);
   a->w = w;

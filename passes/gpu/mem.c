@@ -323,10 +323,23 @@ static bool can_tell(const Place *p, const Op *op, const Type *idx) {
          dim_is_const(&p->m->dims, t->size[!at], &cols) && cols % HW_PANEL == 0;
 }
 
-// Index i is x / n and the next one x mod n, of rows x that begin with a row's
-// first turn: x, or 0.
+// A row, less what is one number for all: that, or 0.
+static Value row_of_turns(Place *p, Value v, Value *first) {
+  const Op *op = ir_def(p->f, v);
+  *first = 0;
+  for (uint32_t i = 0; op && op->code == OP_ADD && i < 2; i++) {
+    if (ir_type(p->f, op->args[i])->n) continue;
+    *first = op->args[i];
+    return op->args[!i];
+  }
+  return v;
+}
+
+// Index i is x / n, or more, and the next one x mod n, of rows x that begin
+// with a row's first turn: x, or 0.
 static Value turns_of(Place *p, const Op *op, uint32_t i, int64_t *n) {
-  const Op *row = ir_def(p->f, op->args[i]);
+  Value first;
+  const Op *row = ir_def(p->f, row_of_turns(p, op->args[i], &first));
   const Op *turn = i + 2 < op->nargs ? ir_def(p->f, op->args[i + 1]) : NULL;
   Value o;
   if (!p->target->gpu.hopper || !row || row->code != OP_FLOORDIV || !turn ||
@@ -503,23 +516,28 @@ static Value told_index(Place *p, Value v, Value mask) {
   return lower_select(b, see, at, lower_like(b, at, -1));
 }
 
-// Where a box begins along the axis of an index.
+// Where a box begins along the axis of an index; 0: at its origin.
 static Value first_of_box(Place *p, Builder *b, Value index) {
   uint32_t axis = ir_type(p->f, index)->axis[0];
   Value first = 0;
   lower_unit_steps(p, index, axis, &first, true);
   Value by = lower_moved(p, b, axis);
   if (by) first = first ? lower_2(b, OP_ADD, first, by) : by;
-  return first ? first : lower_int(b, 0);
+  return first;
 }
 
 // Of a box whose rows are turns, by index i: the row of its first.
 static Value first_of_turns(Place *p, Builder *b, const Op *op, uint32_t i) {
   int64_t n = 1;
-  Value first = first_of_box(p, b, turns_of(p, op, i, &n));
-  if (p->failed) return first;
-  return lower_2(b, OP_FLOORDIV, first,
-                 ir_const_i(b, ir_type(b->fn, first)->dtype, n));
+  Value plus, x = turns_of(p, op, i, &n);
+  row_of_turns(p, op->args[i], &plus);
+  if (plus) plus = index_value(p, plus, ROLE_ROW);
+  Value first = first_of_box(p, b, x);
+  if (p->failed || (!first && !plus)) return lower_int(b, 0);
+  if (!first) return plus;
+  Value turns = ir_const_i(b, ir_type(b->fn, first)->dtype, n);
+  first = lower_2(b, OP_FLOORDIV, first, turns);
+  return plus ? lower_2(b, OP_ADD, first, plus) : first;
 }
 
 // The scales of what is widened come behind the indices.
@@ -561,7 +579,8 @@ static Value fill(Place *p, Value v, Parts *out) {
     } else if (box.pieces > 1 && (int)i - 1 == box.pos[0]) {
       args[i] = lower_int(b, 0);
     } else {
-      args[i] = first_of_box(p, b, op->args[i]);
+      Value first = first_of_box(p, b, op->args[i]);
+      args[i] = first ? first : lower_int(b, 0);
     }
     if (p->failed) return 0;
   }
