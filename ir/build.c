@@ -235,6 +235,18 @@ Value ir_3(Builder *b, OpCode c, Value x, Value y, Value z) {
   return plain(b, c, (Value[]){x, y, z}, 3);
 }
 
+OpCode ir_combining(RKind k) {
+  static const OpCode code[] = {[RK_SUM] = OP_ADD,  [RK_PROD] = OP_MUL,
+                                [RK_MAX] = OP_MAX,  [RK_MIN] = OP_MIN,
+                                [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
+                                [RK_COUNT] = OP_ADD};
+  return code[k];
+}
+
+Value ir_combine(Builder *b, RKind k, Value x, Value y) {
+  return ir_2(b, ir_combining(k), x, y);
+}
+
 static Value constant(Builder *b, OpCode c, IrAttr attr, DType t) {
   Type type = type_scalar(t);
   return ir_op(b, c, NULL, 0, &attr, 1, &type, 1, 0)->res[0];

@@ -302,6 +302,9 @@ Op *ir_bare(Builder *b, OpCode c);
 Value ir_1(Builder *b, OpCode c, Value x);
 Value ir_2(Builder *b, OpCode c, Value x, Value y);
 Value ir_3(Builder *b, OpCode c, Value x, Value y, Value z);
+// What a reduction of the kind does with two of its terms.
+OpCode ir_combining(RKind k);
+Value ir_combine(Builder *b, RKind k, Value x, Value y);
 Value ir_const_f(Builder *b, DType t, double v);
 Value ir_const_i(Builder *b, DType t, int64_t v);  // integers and bool
 Value ir_int(Builder *b, int64_t v);               // of type i64

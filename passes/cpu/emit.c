@@ -335,10 +335,7 @@ Value cpu_vreduce(Assign *as, RKind k, Value v) {
 }
 
 Value cpu_combine(Assign *as, RKind k, Value x, Value y) {
-  static const OpCode code[RK_COUNT] = {[RK_SUM] = OP_ADD, [RK_PROD] = OP_MUL,
-                                        [RK_MAX] = OP_MAX, [RK_MIN] = OP_MIN,
-                                        [RK_ANY] = OP_OR,  [RK_ALL] = OP_AND};
-  return cpu_2(as, code[k], x, y);
+  return cpu_2(as, ir_combining(k), x, y);
 }
 
 Value cpu_identity(Assign *as, RKind k, DType t) {

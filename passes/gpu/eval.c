@@ -473,13 +473,14 @@ static Value end_of_axis(Place *p, Builder *b, Value x, const View *v, bool row,
 }
 
 // The scan of a slice: the sums of the rows of a square that has the slice in
-// its columns, up to the diagonal.
+// its columns, up to the diagonal, and what was summed before.
 static void scan_slice(Place *p, const Op *op) {
   const Type *t = ir_type(p->f, op->res[0]);
   uint32_t axis = t->axis[0];
   bool suffix = ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX;
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   Value x = lower_eval(p, op->args[0], ROLE_COL);
+  Value before = op->nargs > 1 ? lower_eval(p, op->args[1], ROLE_ROW) : 0;
   if (p->failed) return;
   Builder *b = lower_at(p, (int)p->scopes.n - 1);
   DType dt = work_dtype(lower_dtype_of(p, op->res[0]));
@@ -497,15 +498,16 @@ static void scan_slice(Place *p, const Op *op) {
   x = lower_as(b, x, square);
   x = lower_select(b, in, x, lower_like(b, x, eval_identity(k, dt)));
   IrAttr at[] = {attr_i(AT_KIND, k), attr_i(AT_POS, 1)};
-  p->memo[op->res[0]][ROLE_ROW] =
-      lower_op(b, OP_FREDUCE, &x, 1, lower_slice_type(p, dt, axis, ROLE_ROW),
-               at, 2);
+  Type rows = lower_slice_type(p, dt, axis, ROLE_ROW);
+  x = lower_op(b, OP_FREDUCE, &x, 1, rows, at, 2);
+  if (before) x = ir_combine(b, k, x, lower_as(b, before, rows));
+  p->memo[op->res[0]][ROLE_ROW] = x;
 }
 
 static void root_scan(Place *p, const Op *op) {
   View v;
   const Type *t = ir_type(p->f, op->res[0]);
-  if (t->n == 1 && op->nargs == 1 && t->axis[0] == ir_attr_i(op, AT_AXIS, 0)) {
+  if (t->n == 1 && t->axis[0] == ir_attr_i(op, AT_AXIS, 0)) {
     scan_slice(p, op);
     return;
   }

@@ -58,14 +58,6 @@ static void barrier(const Exchange *x, Builder *b) {
   ir_op(b, OP_BAR_SYNC, &id, 1, &at, 1, NULL, 0, 0);
 }
 
-static Value combine(Builder *b, RKind k, Value x, Value y) {
-  static const OpCode code[] = {[RK_SUM] = OP_ADD,  [RK_PROD] = OP_MUL,
-                                [RK_MAX] = OP_MAX,  [RK_MIN] = OP_MIN,
-                                [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
-                                [RK_COUNT] = OP_ADD};
-  return ir_2(b, code[k], x, y);
-}
-
 static bool is_tile(const Func *f, Value v) {
   const Type *t = ir_type(f, v);
   return t->kind == TK_FRAG && t->slice == SLICE_NONE;
@@ -100,11 +92,11 @@ static Value joined(const Exchange *x, Builder *b, const Op *op, Value all) {
   Value y = 0;
   if (x->groups == 2) {
     Value other = ir_2(b, OP_SUB, i32(b, 1), x->wg);
-    return combine(b, k, op->args[0], read(x, b, op, all, other));
+    return ir_combine(b, k, op->args[0], read(x, b, op, all, other));
   }
   for (uint32_t g = 0; g < x->groups; g++) {
     Value z = read(x, b, op, all, i32(b, g));
-    y = y ? combine(b, k, y, z) : z;
+    y = y ? ir_combine(b, k, y, z) : z;
   }
   return y;
 }
@@ -153,7 +145,7 @@ static void take_turn(Exchange *x, Builder *b, const Op *op, Value all,
   if (g) {
     Value sum = ir_op(&in, OP_SLOAD, &all, 1, NULL, 0, &t, 1, 0)->res[0];
     RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
-    args[1] = combine(&in, k, sum, args[1]);
+    args[1] = ir_combine(&in, k, sum, args[1]);
   }
   ir_op(&in, OP_SSTORE, args, 2, NULL, 0, NULL, 0, 0);
   ir_yield(&in, NULL, 0);

@@ -321,11 +321,6 @@ static bool is_sum(const Op *op) {
   return op->code == OP_DOT || op->code == OP_REDUCE;
 }
 
-static const OpCode combines[] = {[RK_SUM] = OP_ADD,  [RK_PROD] = OP_MUL,
-                                  [RK_MAX] = OP_MAX,  [RK_MIN] = OP_MIN,
-                                  [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
-                                  [RK_COUNT] = OP_ADD};
-
 static RKind kind_of(const Op *op) {
   return op->code == OP_DOT ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
 }
@@ -390,8 +385,7 @@ static Value sum_loop(Slice *s, At *at, const Op *op, AxisSet over,
   Value x = sum_at(s, &in, op, false);
   if (s->failed) return 0;
   Value acc = loop->regions[0]->params.at[1];
-  Value next =
-      ir_2(in.b, combines[kind_of(op)], acc, ir_cast(in.b, t.dtype, x));
+  Value next = ir_combine(in.b, kind_of(op), acc, ir_cast(in.b, t.dtype, x));
   close_loop(at, &in, loop, before, next);
   return loop->res[0];
 }

@@ -379,7 +379,7 @@ static void span_loop(Scan *s, Builder *b, const Look *x, const ValueMap *m,
     best[k] = ir_region_param(in.region, all, "best");
   extremes(s, &in, x, m, i, z);
   for (uint32_t k = 0; k < x->n; k++)
-    best[k] = tile_combine(&in, x->kind[k], best[k], z[k]);
+    best[k] = ir_combine(&in, x->kind[k], best[k], z[k]);
   ir_yield(&in, best, x->n);
   for (uint32_t k = 0; k < x->n; k++) y[k] = loop->res[k];
 }

@@ -386,7 +386,7 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
   if (!tile_is_const(f, factor, 1))
     acc = tile_scaled(b, old, tile_need(l, b, factor, cm));
   if (dot) return add_dot(l, b, dot, m, acc, i);
-  return tile_combine(b, k, acc, term);
+  return ir_combine(b, k, acc, term);
 }
 
 // Scores read a table that has a number of its own where keys are hidden.

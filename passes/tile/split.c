@@ -397,14 +397,6 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
 }
 
 // ---------------------------------------------------------------- reductions
-Value tile_combine(Builder *b, RKind k, Value x, Value y) {
-  static const OpCode code[] = {[RK_SUM] = OP_ADD,  [RK_PROD] = OP_MUL,
-                                [RK_MAX] = OP_MAX,  [RK_MIN] = OP_MIN,
-                                [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
-                                [RK_COUNT] = OP_ADD};
-  return ir_2(b, code[k], x, y);
-}
-
 Value tile_scaled(Builder *b, Value acc, Value factor) {
   return ir_2(b, OP_MUL, acc, ir_cast(b, ir_type(b->fn, acc)->dtype, factor));
 }
@@ -720,7 +712,7 @@ static void join(Join *j, Builder *b, const Value *old, const Value *part,
     vmap_put(&mp, j->correct->params.at[i], part[i]);
     Value x = moved(j, b, i, old[i], &mo), y = moved(j, b, i, part[i], &mp);
     if (j->together > 1) y = ir_reduce(b, kind, y, &j->axis, 1);
-    out[i] = tile_combine(b, kind, x, y);
+    out[i] = ir_combine(b, kind, x, y);
     vmap_put(&mo, j->correct->params.at[n + i], out[i]);
     vmap_put(&mp, j->correct->params.at[n + i], out[i]);
   }

@@ -245,7 +245,7 @@ static void over_all(const Planner *p, Builder *b, const Sums *a, Value *sums) {
   for (uint32_t i = 0; i < a->n; i++) {
     x[i] = ir_3(&in, OP_SELECT, s.there, x[i], zero);
     x[i] = ir_reduce(&in, a->kind[i], x[i], &p->lanes, 1);
-    x[i] = tile_combine(&in, a->kind[i], old[i], x[i]);
+    x[i] = ir_combine(&in, a->kind[i], old[i], x[i]);
   }
   ir_yield(&in, x, a->n);
   for (uint32_t i = 0; i < a->n; i++) sums[i] = loop->res[i];

@@ -201,8 +201,6 @@ void tile_linear_store(const Tiler *t, Builder *b, Value state);
 // the phase that joins them, and what the program's tasks begin with.
 void tile_linear_joins(Tiler *t, Builder *b);
 Op *tile_linear_begin(const Tiler *t, Builder *b, Type type);
-// a after b by the reduction k.
-Value tile_combine(Builder *b, RKind k, Value x, Value y);
 // An accumulator times its factor, which may be f64 where it is f32.
 Value tile_scaled(Builder *b, Value acc, Value factor);
 
