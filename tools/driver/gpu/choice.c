@@ -2,7 +2,7 @@
 // on the way to it: tiles that fit, smaller ones or other code where registers
 // are spilled, passes for tensors of any strides where no others take them.
 // What decides is what code generation decides: what LLVM makes for AMD, what
-// ptxas says; without a ptxas, what lives at once.
+// ptxas says; without an ld.lld or a ptxas, what lives at once.
 //   --emit=mach p.attn --target sm_90a
 //     # attn-opt --target=sm_90a --spare-regs=48 --spare-each=:48 --relief=4
 #include "codegen/codegen.h"
@@ -45,7 +45,7 @@ bool drv_code_options(Ctx *cx, DrvSpec s, const Target **t, DrvOptions *opt) {
   DrvOptions *made = &b.recipe.opt;
   DiagMark mark = diag_mark(cx);
   made->first = true;
-  bool code = drv_is_amd(&b) || cg_ptxas_path(cx);
+  bool code = drv_is_amd(&b) ? cg_lld_path(cx) : cg_ptxas_path(cx);
   bool ok = code ? by_code(cx, &b) : by_count(cx, &b);
   if (!ok) {
     if (!diag_has_bug(cx)) diag_forget(cx, mark);
