@@ -305,6 +305,22 @@ void ir_store(Builder *b, Value tensor, Value x, const Value *idx, uint32_t n) {
   ir_op(b, OP_STORE, args, n + 2, NULL, 0, NULL, 0, 0);
 }
 
+void ir_store_where(Func *f, Op *store, Value when) {
+  Builder b = {.fn = f,
+               .region = store->parent,
+               .before = store,
+               .span = store->span};
+  Value args[MAX_AXES + 4];
+  uint32_t n = store->nargs;
+  for (uint32_t i = 0; i < n; i++) args[i] = store->args[i];
+  if (ir_attr_i(store, AT_MASKED, 0))
+    args[n - 1] = ir_2(&b, OP_AND, args[n - 1], when);
+  else args[n++] = when;
+  IrAttr masked = attr_i(AT_MASKED, 1);
+  ir_op(&b, OP_STORE, args, n, &masked, 1, NULL, 0, 0);
+  ir_erase(store);
+}
+
 Value ir_reduce(Builder *b, RKind k, Value x, const uint32_t *over,
                 uint32_t n) {
   IrAttr attrs[] = {attr_i(AT_KIND, k),

@@ -317,6 +317,8 @@ Value ir_iota(Builder *b, uint32_t axis, Dim size);
 Value ir_cast(Builder *b, DType to, Value x);  // x itself if equal
 Value ir_load(Builder *b, Value tensor, const Value *idx, uint32_t n);
 void ir_store(Builder *b, Value tensor, Value x, const Value *idx, uint32_t n);
+// A store that stores also only where `when` holds, in place of that one.
+void ir_store_where(Func *f, Op *store, Value when);
 Value ir_reduce(Builder *b, RKind k, Value x, const uint32_t *over, uint32_t n);
 Value ir_dot(Builder *b, Value x, Value y, const uint32_t *over, uint32_t n);
 void ir_yield(Builder *b, const Value *v, uint32_t n);

@@ -93,19 +93,11 @@ static void store(const Join *j, Builder *b, const Op *op, ValueMap *map) {
   uint32_t axis = set >> j->from & 1 ? j->from : j->to;
   Op *c = ir_clone(b, j->f, op, map, j->axis);
   if (!(set >> axis & 1) || !is_longer(j, axis)) return;
-  Value args[MAX_AXES + 3], in;
-  uint32_t n = c->nargs;
   b->before = c;
   Value past = ir_dim(b, j->f->axes.at[axis].extent);
-  in = ir_2(b, OP_LT, ir_index(b, j->axis[axis]), past);
-  for (uint32_t i = 0; i < n; i++) args[i] = c->args[i];
-  bool masked = ir_attr_i(c, AT_MASKED, 0);
-  if (masked) args[n - 1] = ir_2(b, OP_AND, args[n - 1], in);
-  else args[n++] = in;
-  IrAttr at = attr_i(AT_MASKED, 1);
-  ir_op(b, OP_STORE, args, n, &at, 1, NULL, 0, 0);
+  Value in = ir_2(b, OP_LT, ir_index(b, j->axis[axis]), past);
   b->before = NULL;
-  ir_erase(c);
+  ir_store_where(j->out, c, in);
 }
 
 static Func *join(Join *j) {

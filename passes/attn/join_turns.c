@@ -149,28 +149,12 @@ static void replace_index(Turns *t, uint32_t axis, Value at, Value by) {
       ir_replace_uses(t->f, op->res[0], by);
 }
 
-static void mask_store(Turns *t, Op *op, Value when) {
-  Builder b = {.fn = t->f,
-               .region = op->parent,
-               .before = op,
-               .span = op->span};
-  Value args[MAX_AXES + 4];
-  uint32_t n = op->nargs;
-  for (uint32_t i = 0; i < n; i++) args[i] = op->args[i];
-  if (ir_attr_i(op, AT_MASKED, 0))
-    args[n - 1] = ir_2(&b, OP_AND, args[n - 1], when);
-  else args[n++] = when;
-  IrAttr masked = attr_i(AT_MASKED, 1);
-  ir_op(&b, OP_STORE, args, n, &masked, 1, NULL, 0, 0);
-  ir_erase(op);
-}
-
 static void mask_stores(Turns *t, Value first, Value last) {
   Op *op = t->recur->regions[0]->first;
   for (Op *next; op; op = next) {
     next = op->next;
     if (op->code != OP_STORE) continue;
-    mask_store(t, op, knows(t, op->args[1], IN_FRONT) ? first : last);
+    ir_store_where(t->f, op, knows(t, op->args[1], IN_FRONT) ? first : last);
   }
 }
 

@@ -116,13 +116,7 @@ static void mask_store(const Channels *c, Op *op, Value at) {
                .region = op->parent,
                .before = op,
                .span = op->span};
-  Value args[MAX_AXES + 4];
-  uint32_t n = op->nargs;
-  for (uint32_t i = 0; i < n; i++) args[i] = op->args[i];
-  args[n++] = ir_2(&b, OP_LT, at, c->end);
-  IrAttr masked = attr_i(AT_MASKED, 1);
-  ir_op(&b, OP_STORE, args, n, &masked, 1, NULL, 0, 0);
-  ir_erase(op);
+  ir_store_where(c->f, op, ir_2(&b, OP_LT, at, c->end));
 }
 
 static void replace(const Channels *c, const Region *r, Value at, Value safe) {

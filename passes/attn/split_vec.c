@@ -267,16 +267,7 @@ static void mask_stores(Func *f, uint32_t x, uint32_t part, int64_t end) {
     if (op->code != OP_STORE) continue;
     Builder b = {.fn = f, .region = f->body, .before = op, .span = op->span};
     Value first = holds(&b, op, x, part, end);
-    if (!first) continue;
-    Value args[MAX_AXES + 4];
-    uint32_t n = op->nargs;
-    for (uint32_t i = 0; i < n; i++) args[i] = op->args[i];
-    if (ir_attr_i(op, AT_MASKED, 0))
-      args[n - 1] = ir_2(&b, OP_AND, args[n - 1], first);
-    else args[n++] = first;
-    IrAttr masked = attr_i(AT_MASKED, 1);
-    ir_op(&b, OP_STORE, args, n, &masked, 1, NULL, 0, 0);
-    ir_erase(op);
+    if (first) ir_store_where(f, op, first);
   }
 }
 
