@@ -22,8 +22,7 @@
 #include "ir/deps.h"
 #include "passes/pass.h"
 #include "passes/support/outline.h"
-
-enum { MAX_CUTS = 8 };
+#include "passes/support/outlined.h"
 
 // What a value is made of.
 typedef enum Made {
@@ -38,24 +37,9 @@ typedef struct Common {
   Func *f;
   uint64_t tasks;  // axes of what is stored
   Made *made;      // by value
-  Value cut[MAX_CUTS], tensor[MAX_CUTS];
-  uint32_t n;
-  uint64_t axes;  // of the cuts
-  bool *wanted;   // by value: the phase makes it
-  uint64_t has;   // axes of what it makes
+  uint64_t axes;   // of the cuts
+  Outlined out;
 } Common;
-
-static uint64_t bit(uint32_t axis) {
-  return (uint64_t)1 << axis;
-}
-
-static bool is_domain(const Op *op) {
-  return op->code == OP_DOMAIN;
-}
-
-static uint32_t axis_of(const Op *domain) {
-  return (uint32_t)ir_attr_i(domain, AT_AXIS, 0);
-}
 
 // ---------------------------------------------------------------- analysis
 static Made made_by(const Common *c, const Op *op) {
@@ -77,116 +61,45 @@ static Made made_by(const Common *c, const Op *op) {
 static bool is_cut(const Common *c, Value v) {
   uint64_t axes = ir_axes_of(c->f, v);
   return c->made[v] == HEAVY && ir_type(c->f, v)->kind == TK_ELEM &&
-         !(axes & ~c->tasks) && c->tasks & ~axes && (!c->n || axes == c->axes);
+         !(axes & ~c->tasks) && c->tasks & ~axes &&
+         (!c->out.n || axes == c->axes);
 }
 
 // Values that what is stored needs, and that a phase can make.
 static bool find_cuts(Common *c) {
   bool *needed = NEWN(&c->cx->scratch, bool, c->f->values.n);
-  c->n = 0;
+  c->out.n = 0;
   for (const Op *op = c->f->body->last; op; op = op->prev) {
     Value v = op->nres ? op->res[0] : 0;
     if (v && !needed[v]) continue;
     if (v && is_cut(c, v)) {
-      if (c->n == MAX_CUTS) return false;
+      if (c->out.n == MAX_OUTLINED) return false;
       c->axes = ir_axes_of(c->f, v);
-      c->cut[c->n++] = v;
+      c->out.cut[c->out.n++] = v;
       continue;
     }
     for (uint32_t i = 0; i < op->nargs; i++) needed[op->args[i]] = true;
   }
-  return c->n > 0;
-}
-
-static void want(Common *c, Value v) {
-  const Op *op = ir_def(c->f, v);
-  if (c->wanted[v]) return;
-  c->wanted[v] = true;
-  c->has |= ir_axes_of(c->f, v);
-  for (uint32_t i = 0; op && i < op->nargs; i++) want(c, op->args[i]);
-}
-
-// Marks what the phase makes. False: its keys depend on other tasks' axes.
-static bool close_phase(Common *c) {
-  c->wanted = NEWN(&c->cx->scratch, bool, c->f->values.n);
-  c->has = c->axes;
-  for (uint32_t i = 0; i < c->n; i++) want(c, c->cut[i]);
-  for (uint64_t before = 0; before != c->has;) {
-    before = c->has;
-    for (const Op *op = c->f->body->first; op; op = op->next)
-      if (is_domain(op) && c->has & bit(axis_of(op))) want(c, op->args[0]);
-  }
-  return !(c->has & ir_axes_with(c->f, AX_PAR) & ~c->axes);
-}
-
-// ---------------------------------------------------------------- the phase
-static void add_tensors(Common *c) {
-  for (uint32_t i = 0; i < c->n; i++) {
-    Dim shape[MAX_AXES];
-    uint32_t n = 0;
-    const ValueInfo *v = ir_info(c->f, c->cut[i]);
-    for (uint32_t a = 0; a < c->f->axes.n; a++)
-      if (c->axes & bit(a)) shape[n++] = c->f->axes.at[a].extent;
-    Type t = type_tensor(v->type.dtype, n, shape);
-    c->tensor[i] = outline_tensor(c->f, v->hint ? v->hint : "row", "common", t);
-  }
-}
-
-static uint32_t coordinates(const Common *c, const uint32_t *to, Builder *b,
-                            Value *out) {
-  uint32_t n = 0;
-  for (uint32_t a = 0; a < c->f->axes.n; a++)
-    if (c->axes & bit(a)) out[n++] = ir_index(b, to ? to[a] : a);
-  return n;
-}
-
-static void make_phase(const Common *c, uint32_t number) {
-  Func *f = c->f, *made = outline_func(f, "common", number, false);
-  Builder b = {.fn = made, .region = made->body, .span = f->span};
-  ValueMap map = {.arena = f->mod->arena};
-  uint32_t axis[64] = {0};
-  Value at[MAX_AXES];
-  outline_params(&map, f, made);
-  for (uint32_t a = 0; a < f->axes.n; a++) {
-    const Axis *x = &f->axes.at[a];
-    if (c->has & bit(a)) axis[a] = ir_axis(made, x->name, x->role, x->extent);
-  }
-  for (const Op *op = f->body->first; op; op = op->next) {
-    bool domain = is_domain(op) && c->has & bit(axis_of(op));
-    if (!domain && !(op->nres && c->wanted[op->res[0]])) continue;
-    b.span = op->span;
-    ir_clone(&b, f, op, &map, axis);
-  }
-  for (uint32_t i = 0; i < c->n; i++) {
-    uint32_t n = coordinates(c, axis, &b, at);
-    ir_store(&b, vmap_get(&map, c->tensor[i]), vmap_get(&map, c->cut[i]), at,
-             n);
-  }
-  outline_put(made, f);
-}
-
-static void read_cuts(const Common *c) {
-  Value at[MAX_AXES];
-  for (uint32_t i = 0; i < c->n; i++) {
-    Builder b = outline_behind(c->f, c->cut[i]);
-    uint32_t n = coordinates(c, NULL, &b, at);
-    ir_replace_uses(c->f, c->cut[i], ir_load(&b, c->tensor[i], at, n));
-  }
+  return c->out.n > 0;
 }
 
 // Returns the number of phases that it puts in front of f.
 static uint32_t run(Ctx *cx, Func *f) {
-  Common c = {.cx = cx, .f = f};
+  Common c = {
+      .cx = cx,
+      .f = f,
+      .out = {.f = f, .phase = "common", .tensor = "common", .value = "row"}};
   uint32_t made = 0;
   if (f->axes.n > 64 || !(c.tasks = outline_tasks(f))) return 0;
   while (outline_count(f) < MAX_FRONT) {
     c.made = NEWN(&cx->scratch, Made, f->values.n);
     for (const Op *op = f->body->first; op; op = op->next)
       if (op->nres) c.made[op->res[0]] = made_by(&c, op);
-    if (!find_cuts(&c) || !close_phase(&c)) break;
-    add_tensors(&c);
-    make_phase(&c, made++);
-    read_cuts(&c);
+    if (!find_cuts(&c)) break;
+    outlined_close(&c.out, &cx->scratch);
+    // Its keys depend on other tasks' axes.
+    if (c.out.has & ir_axes_with(f, AX_PAR) & ~c.axes) break;
+    outlined_make(&c.out, made++);
     ir_sweep(f);
     ctx_remark(cx, "%s: what all tasks of a row have in common is made ahead",
                f->name);

@@ -19,8 +19,7 @@
 #include "ir/deps.h"
 #include "passes/pass.h"
 #include "passes/support/outline.h"
-
-enum { MAX_CUTS = 8 };
+#include "passes/support/outlined.h"
 
 // What is known of a value.
 typedef struct Known {
@@ -33,10 +32,9 @@ typedef struct Numbers {
   Ctx *cx;
   Func *f;
   uint64_t keys, vecs, tasks;
-  Known *of;  // by value
-  Value cut[MAX_CUTS], tensor[MAX_CUTS];
-  uint32_t n;
+  Known *of;      // by value
   uint64_t axes;  // of the cuts
+  Outlined out;
 } Numbers;
 
 static uint64_t bit(uint32_t axis) {
@@ -114,95 +112,32 @@ static bool is_cut(const Numbers *s, Value v) {
   return t->kind == TK_ELEM && dtype_is_float(t->dtype) && s->of[v].can &&
          s->of[v].sums && key && !(key & (key - 1)) && !(axes & s->vecs) &&
          !(axes & ~key & ~s->tasks) && (s->tasks & ~axes) &&
-         (!s->n || axes == s->axes) && !is_told(s, key);
+         (!s->out.n || axes == s->axes) && !is_told(s, key);
 }
 
 // The largest such values that what is stored needs.
 static bool find_cuts(Numbers *s) {
   bool *needed = NEWN(&s->cx->scratch, bool, s->f->values.n);
-  s->n = 0;
+  s->out.n = 0;
   for (const Op *op = s->f->body->last; op; op = op->prev) {
     Value v = op->nres ? op->res[0] : 0;
     if (v && !needed[v]) continue;
-    if (v && s->n < MAX_CUTS && is_cut(s, v)) {
+    if (v && s->out.n < MAX_OUTLINED && is_cut(s, v)) {
       s->axes = axes_of(s, v);
-      s->cut[s->n++] = v;
+      s->out.cut[s->out.n++] = v;
       continue;
     }
     for (uint32_t i = 0; i < op->nargs; i++) needed[op->args[i]] = true;
   }
-  return s->n > 0;
-}
-
-// ---------------------------------------------------------------- the phase
-static void add_tensors(Numbers *s) {
-  for (uint32_t i = 0; i < s->n; i++) {
-    Dim shape[MAX_AXES];
-    uint32_t n = 0;
-    const ValueInfo *v = ir_info(s->f, s->cut[i]);
-    for (uint32_t a = 0; a < s->f->axes.n; a++)
-      if (s->axes & bit(a)) shape[n++] = s->f->axes.at[a].extent;
-    Type t = type_tensor(v->type.dtype, n, shape);
-    const char *name = v->hint ? v->hint : "number";
-    s->tensor[i] = outline_tensor(s->f, name, "made", t);
-  }
-}
-
-static uint32_t coordinates(const Numbers *s, const uint32_t *to, Builder *b,
-                            Value *out) {
-  uint32_t n = 0;
-  for (uint32_t a = 0; a < s->f->axes.n; a++)
-    if (s->axes & bit(a)) out[n++] = ir_index(b, to ? to[a] : a);
-  return n;
-}
-
-static void want(const Numbers *s, Value v, bool *wanted) {
-  const Op *op = ir_def(s->f, v);
-  if (wanted[v]) return;
-  wanted[v] = true;
-  for (uint32_t i = 0; op && i < op->nargs; i++) want(s, op->args[i], wanted);
-}
-
-static void make_phase(const Numbers *s, uint32_t number) {
-  Func *f = s->f, *made = outline_func(f, "numbers", number, false);
-  Builder b = {.fn = made, .region = made->body, .span = f->span};
-  ValueMap map = {.arena = f->mod->arena};
-  uint32_t axis[64] = {0};
-  Value at[MAX_AXES];
-  bool *wanted = NEWN(&s->cx->scratch, bool, f->values.n);
-  for (uint32_t i = 0; i < s->n; i++) want(s, s->cut[i], wanted);
-  outline_params(&map, f, made);
-  for (uint32_t a = 0; a < f->axes.n; a++) {
-    const Axis *x = &f->axes.at[a];
-    bool vec = s->vecs & bit(a);
-    if (vec || (s->axes & bit(a)))
-      axis[a] = ir_axis(made, x->name, vec ? AX_VEC : AX_PAR, x->extent);
-  }
-  for (const Op *op = f->body->first; op; op = op->next) {
-    if (!op->nres || !wanted[op->res[0]]) continue;
-    b.span = op->span;
-    ir_clone(&b, f, op, &map, axis);
-  }
-  for (uint32_t i = 0; i < s->n; i++) {
-    uint32_t n = coordinates(s, axis, &b, at);
-    ir_store(&b, vmap_get(&map, s->tensor[i]), vmap_get(&map, s->cut[i]), at,
-             n);
-  }
-  outline_put(made, f);
-}
-
-static void read_cuts(const Numbers *s) {
-  Value at[MAX_AXES];
-  for (uint32_t i = 0; i < s->n; i++) {
-    Builder b = outline_behind(s->f, s->cut[i]);
-    uint32_t n = coordinates(s, NULL, &b, at);
-    ir_replace_uses(s->f, s->cut[i], ir_load(&b, s->tensor[i], at, n));
-  }
+  return s->out.n > 0;
 }
 
 // Returns the number of phases that it puts in front of f.
 static uint32_t run(Ctx *cx, Func *f) {
-  Numbers s = {.cx = cx, .f = f};
+  Numbers s = {
+      .cx = cx,
+      .f = f,
+      .out = {.f = f, .phase = "numbers", .tensor = "made", .value = "number"}};
   uint32_t made = 0;
   if (f->kind != FK_PROGRAM || f->axes.n > 64 || !is_flat(f)) return 0;
   s.keys = ir_axes_with(f, AX_KEY);
@@ -213,9 +148,8 @@ static uint32_t run(Ctx *cx, Func *f) {
     for (const Op *op = f->body->first; op; op = op->next)
       if (op->nres) s.of[op->res[0]] = known_of(&s, op);
     if (!find_cuts(&s)) break;
-    add_tensors(&s);
-    make_phase(&s, made++);
-    read_cuts(&s);
+    outlined_close(&s.out, &cx->scratch);
+    outlined_make(&s.out, made++);
     ir_sweep(f);
     ctx_remark(cx, "%s: numbers of keys are made ahead", f->name);
   }

@@ -26,27 +26,18 @@
 #include "passes/pass.h"
 #include "passes/support/groups.h"
 #include "passes/support/outline.h"
-
-enum { MAX_CUTS = 8 };
+#include "passes/support/outlined.h"
 
 typedef struct Shared {
   Func *f;
   uint32_t key;    // the axis that moves
   uint64_t tasks;  // axes of what is stored
   KeyDeps deps;
-  bool *cuts;  // by value: the phase stores it
-  uint32_t n;
-  bool *wanted;  // by value: the phase makes it
-  uint64_t has;  // axes of what it makes
+  Outlined out;
 } Shared;
 
 static uint64_t bit(uint32_t axis) {
   return (uint64_t)1 << axis;
-}
-
-static bool is_domain_of(const Op *op, uint64_t axes) {
-  return op->code == OP_DOMAIN &&
-         axes & bit((uint32_t)ir_attr_i(op, AT_AXIS, 0));
 }
 
 // ---------------------------------------------------------------- analysis
@@ -55,7 +46,7 @@ static bool is_domain_of(const Op *op, uint64_t axes) {
 static uint64_t axes_of_keys(const Func *f, uint32_t key) {
   uint64_t vectors = ir_axes_with(f, AX_VEC), axes = 0, domain = 0;
   for (const Op *op = f->body->first; op; op = op->next) {
-    if (is_domain_of(op, bit(key))) domain |= ir_axes_of(f, op->args[0]);
+    if (outlined_domain(op, bit(key))) domain |= ir_axes_of(f, op->args[0]);
     if (op->code != OP_LOAD) continue;
     uint64_t of = ir_axes_of(f, op->res[0]);
     if (of & bit(key) && of & vectors) axes |= of;
@@ -103,124 +94,45 @@ static bool is_made(Shared *s, const bool *known, const Op *op) {
 // What is used beside the passes.
 static bool find_cuts(Shared *s, Arena *a) {
   Func *f = s->f;
+  Outlined *o = &s->out;
   bool *used = NEWN(a, bool, f->values.n), *known = NEWN(a, bool, f->values.n);
   for (const Op *op = f->body->first; op; op = op->next)
     for (uint32_t i = 0; i < op->nargs; i++)
       used[op->args[i]] |=
           !op->nres || ir_key_deps(&s->deps, op->res[0]) != bit(s->key);
-  s->cuts = NEWN(a, bool, f->values.n);
   for (const Op *op = f->body->first; op; op = op->next) {
     Value v = op->nres ? op->res[0] : 0;
     if (!v || !used[v] || !is_left(s, v)) continue;
     known[v] = true;
     if (is_made(s, known, op)) continue;
-    s->cuts[v] = true;
-    s->n++;
-    if (ir_type(f, v)->dtype == DT_BOOL) return false;
+    if (o->n == MAX_OUTLINED || ir_type(f, v)->dtype == DT_BOOL) return false;
+    o->cut[o->n++] = v;
   }
-  return s->n > 0 && s->n <= MAX_CUTS;
+  return o->n > 0;
 }
 
-static void want(Shared *s, Value v) {
-  const Op *op = ir_def(s->f, v);
-  if (s->wanted[v]) return;
-  s->wanted[v] = true;
-  s->has |= ir_axes_of(s->f, v);
-  for (uint32_t i = 0; op && i < op->nargs; i++) want(s, op->args[i]);
-}
-
-// Marks what the phase makes.
-static void close_phase(Shared *s, Arena *a) {
-  s->wanted = NEWN(a, bool, s->f->values.n);
-  for (Value v = 1; v < s->f->values.n; v++)
-    if (s->cuts[v]) want(s, v);
-  for (uint64_t before = 0; before != s->has;) {
-    before = s->has;
-    for (const Op *op = s->f->body->first; op; op = op->next)
-      if (is_domain_of(op, s->has)) want(s, op->args[0]);
-  }
-}
-
-// ---------------------------------------------------------------- the phase
-static uint32_t coordinates(Builder *b, const Func *f, Value v,
-                            const uint32_t *to, Value *out) {
-  uint32_t n = 0;
-  uint64_t axes = ir_axes_of(f, v);
-  for (uint32_t a = 0; a < f->axes.n; a++)
-    if (axes & bit(a)) out[n++] = ir_index(b, to ? to[a] : a);
-  return n;
-}
-
-static Value add_tensor(Func *f, Value v) {
-  Dim shape[MAX_AXES];
-  uint32_t n = 0;
-  const ValueInfo *x = ir_info(f, v);
-  uint64_t axes = ir_axes_of(f, v);
-  for (uint32_t a = 0; a < f->axes.n; a++)
-    if (axes & bit(a)) shape[n++] = f->axes.at[a].extent;
-  Type t = type_tensor(x->type.dtype, n, shape);
-  return outline_tensor(f, x->hint ? x->hint : "row", "shared", t);
-}
-
-// Copies what is wanted. axis: by axis of f, its own.
-static Func *copy_wanted(const Shared *s, uint32_t number, ValueMap *map,
-                         uint32_t *axis) {
-  Func *f = s->f, *made = outline_func(f, "shared", number, false);
-  Builder b = {.fn = made, .region = made->body, .span = f->span};
-  outline_params(map, f, made);
-  for (uint32_t a = 0; a < f->axes.n; a++) {
-    const Axis *x = &f->axes.at[a];
-    if (s->has & bit(a)) axis[a] = ir_axis(made, x->name, x->role, x->extent);
-  }
-  for (const Op *op = f->body->first; op; op = op->next) {
-    bool mine = op->nres && s->wanted[op->res[0]];
-    if (!mine && !is_domain_of(op, s->has)) continue;
-    b.span = op->span;
-    ir_clone(&b, f, op, map, axis);
-  }
-  return made;
-}
-
-// Each cut is stored by the phase, and loaded by f.
-static void make_phase(const Shared *s, uint32_t number) {
-  Func *f = s->f;
-  Value cut[MAX_CUTS], tensor[MAX_CUTS], at[MAX_AXES];
-  uint32_t n = 0, axis[64] = {0};
-  for (Value v = 1; v < f->values.n && n < s->n; v++)
-    if (s->cuts[v]) cut[n++] = v;
-  for (uint32_t i = 0; i < n; i++) tensor[i] = add_tensor(f, cut[i]);
-  ValueMap map = {.arena = f->mod->arena};
-  Func *made = copy_wanted(s, number, &map, axis);
-  Builder b = {.fn = made, .region = made->body, .span = f->span};
-  for (uint32_t i = 0; i < n; i++) {
-    uint32_t rank = coordinates(&b, f, cut[i], axis, at);
-    ir_store(&b, vmap_get(&map, tensor[i]), vmap_get(&map, cut[i]), at, rank);
-  }
-  outline_put(made, f);
-  for (uint32_t i = 0; i < n; i++) {
-    Builder behind = outline_behind(f, cut[i]);
-    uint32_t rank = coordinates(&behind, f, cut[i], NULL, at);
-    ir_replace_uses(f, cut[i], ir_load(&behind, tensor[i], at, rank));
-  }
-}
-
+// ---------------------------------------------------------------- the change
 static void drop_domain(Func *f, uint32_t key) {
   for (Op *op = f->body->first, *next; op; op = next) {
     next = op->next;
-    if (is_domain_of(op, bit(key))) ir_erase(op);
+    if (outlined_domain(op, bit(key))) ir_erase(op);
   }
   ir_sweep(f);
 }
 
 static bool share(Ctx *cx, Func *f, uint32_t key, uint32_t number) {
   Arena *a = &cx->scratch;
-  Shared s = {.f = f, .key = key, .deps = ir_key_deps_of(f, a)};
+  Shared s = {
+      .f = f,
+      .key = key,
+      .deps = ir_key_deps_of(f, a),
+      .out = {.f = f, .phase = "shared", .tensor = "shared", .value = "row"}};
   s.tasks = outline_tasks(f);
   if (!s.tasks || !is_shared(f, key, s.tasks) || !is_alone(&s) ||
       !find_cuts(&s, a))
     return false;
-  close_phase(&s, a);
-  make_phase(&s, number);
+  outlined_close(&s.out, a);
+  outlined_make(&s.out, number);
   drop_domain(f, key);
   ctx_remark(cx, "%s: keys %s are those of all tasks: a phase in front",
              f->name, f->axes.at[key].name);
