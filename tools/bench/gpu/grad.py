@@ -85,7 +85,7 @@ def prepare(a):
         for order, file in files.items():
             subprocess.run(
                 [a.attnc, file, "--fn", c.program, "--grad", "--shared",
-                 "--target", a.target, "-o",
+                 "--max-seconds=600", "--target", a.target, "-o",
                  os.path.join(a.prep, library(c, order))] + dims, check=True)
     carry.script(a, __file__)
     print(f"{len(todo)} libraries in {a.prep}")
