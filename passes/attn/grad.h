@@ -330,6 +330,10 @@ uint32_t grad_coordinates_saved(Grad *g, uint64_t axes, Gid *index, Dim *shape);
 // Axes of the program's as axes of the graph.
 uint64_t grad_bits_of(const Grad *g, uint32_t of);
 
+// Is x, a value of a row, what others are seen from, as a maximum or the
+// logarithm of a sum is? -inf of a row without keys is 0 then (op ref), so that
+// differences are numbers. Of a threshold, which comparisons look at, it stays.
+bool grad_is_reference(Grad *g, Gid x);
 // How x, a result or what is made, is read from memory.
 GradRead *grad_read(Grad *g, Gid x);
 // x with `to` for the coordinate along an axis. What x sums over axes of `to`

@@ -349,7 +349,8 @@ static Value emit_read(Emit *e, const GradRead *r) {
   const GradTensor t = g->tensors.at[r->tensor];
   Value v = emit_load(e, r->tensor, r->index, r->n);
   bool row = !(grad_at(g, r->node)->axes & grad_role(g, AX_VEC));
-  return t.from == GF_OUTPUT && row ? ir_1(&e->b, OP_REF, v) : v;
+  bool reference = t.from == GF_OUTPUT && row && grad_is_reference(g, r->node);
+  return reference ? ir_1(&e->b, OP_REF, v) : v;
 }
 
 // Does the kernel walk in the direction of the running sum, and store what
@@ -523,8 +524,8 @@ void grad_save(Grad *g) {
     while (g->reads.at[by].tensor != i) by++;
     const GradRead r = g->reads.at[by];
     Value out = ir_param(g->f, t.name, PR_OUT, t.type), at[8];
-    Value v =
-        ir_1(&e.b, OP_REF, as_float(&e, grad_emit(&e, r.node), t.type.dtype));
+    Value v = as_float(&e, grad_emit(&e, r.node), t.type.dtype);
+    if (grad_is_reference(g, r.node)) v = ir_1(&e.b, OP_REF, v);
     for (uint32_t n = 0; n < r.n; n++) at[n] = own_coordinate(&e, r.index[n]);
     store_where(&e.b, out, v, at, r.n, where_first(&e, v, r.node));
   }

@@ -166,7 +166,8 @@ static Gid swapped(Swap *w, Gid x) {
   bool output = false;
   if (is_read(g, x)) {
     r = *grad_read(g, x);
-    output = g->tensors.at[r.tensor].from == GF_OUTPUT && !(n.axes & w->vecs);
+    output = g->tensors.at[r.tensor].from == GF_OUTPUT && !(n.axes & w->vecs) &&
+             grad_is_reference(g, x);
     n = (GradNode){.code = OP_LOAD,
                    .dtype = g->tensors.at[r.tensor].type.dtype,
                    .axes = n.axes,

@@ -1,6 +1,7 @@
 // grad, part 8: what kernels read that others make, or the program, and the
 // tensors that it lies in.
 #include "passes/attn/grad.h"
+#include "passes/support/gauge.h"
 
 GradRead *grad_read_of(Grad *g, Gid x) {
   for (uint32_t i = 0; i < g->reads.n; i++)
@@ -19,6 +20,26 @@ uint32_t grad_output_of(const Grad *g, Gid x) {
     if (v == x) return i + 1;
   }
   return 0;
+}
+
+// Does a comparison look at x, or at a cast of it?
+static bool is_compared(const Grad *g, Gid x) {
+  for (Gid y = 1; y < g->nodes.n; y++) {
+    const GradNode *n = grad_at(g, y);
+    for (uint32_t i = 0; i < n->n; i++) {
+      if (n->arg[i] != x) continue;
+      if (n->code == OP_CAST && is_compared(g, y)) return true;
+      if (n->dtype == DT_BOOL && op_info(n->code)->flags & OPF_ELEM)
+        return true;
+    }
+  }
+  return false;
+}
+
+bool grad_is_reference(Grad *g, Gid x) {
+  if (x < g->forward && g->of[x] && gauge_is(g->f, g->arena, g->of[x]))
+    return true;
+  return !is_compared(g, x);
 }
 
 DType grad_kept(const Grad *g, Gid x) {
