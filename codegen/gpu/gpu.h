@@ -181,6 +181,8 @@ struct GpuVendor {
   // Four words at a multiple of 16; or NULL.
   void (*load4)(Gpu *n, V address, V ok, V out[4]);
   void (*copy)(Gpu *n, const Chunk *c);
+  // Where ok, the sector at an address is read soon; where programs say so.
+  void (*soon)(Gpu *n, V address, V ok);
   // A tile by instructions of its own; false: by elements.
   bool (*store_tile)(Gpu *n, Tile s, const Type *t, const Frag *f);
   // The same where rows of the tile are columns of the fragment; may be NULL.
@@ -342,7 +344,8 @@ V gpu_owner(Gpu *n, const FragMap *m);
 // The right operand of a product, where that begins.
 Tile gpu_operand_b(Gpu *n, const Op *op);
 extern GpuEmit gpu_gload, gpu_gstore, gpu_sget, gpu_sset, gpu_sload, gpu_sstore,
-    gpu_sflip, gpu_sclean, gpu_slot, gpu_gsync, gpu_cp_async, gpu_copy_told;
+    gpu_sflip, gpu_sclean, gpu_slot, gpu_gsync, gpu_cp_async, gpu_copy_told,
+    gpu_soon;
 // Is op a copy of rows that are told one by one? (told.c)
 bool gpu_is_told(const Gpu *n, const Op *op);
 // A load of such rows, which are widened on their way: words of r. False: it is

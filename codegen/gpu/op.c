@@ -138,6 +138,7 @@ static GpuEmit *const table[OP_COUNT] = {
     [OP_SLOAD] = gpu_sload,
     [OP_SSTORE] = gpu_sstore,
     [OP_CP_ASYNC] = gpu_cp_async,
+    [OP_GSOON] = gpu_soon,
     [OP_GSYNC] = gpu_gsync,
     [OP_MMA] = gpu_mma,
     [OP_SFLIP] = gpu_sflip,

@@ -74,7 +74,7 @@ static void add_index(Gpu *n, Told *x, uint32_t axis) {
 
 static Told told_of(Gpu *n, const Op *op) {
   LLVMTypeRef bit = LLVMInt1TypeInContext(n->g->lc);
-  bool load = op->code == OP_GLOAD;
+  bool load = op->code != OP_CP_ASYNC;
   const Type *t = gpu_arg_type(n, op, !load);
   Told x = {.op = op,
             .tensor = op->args[!load],
@@ -90,8 +90,8 @@ static Told told_of(Gpu *n, const Op *op) {
   return x;
 }
 
-// Where the row of register i begins, and whether it lies in the tensor.
-static V row_at(Gpu *n, const Told *x, uint32_t i, V *in) {
+// Where the row of register i would begin, and whether it lies in the tensor.
+static V row_of(Gpu *n, const Told *x, uint32_t i, V *in) {
   V at = x->base;
   *in = x->in_range;
   for (uint32_t k = 0; k < x->rank; k++) {
@@ -100,6 +100,11 @@ static V row_at(Gpu *n, const Told *x, uint32_t i, V *in) {
     *in = e_and(n->g, *in, is_in(n, x, k, row));
     at = e_iadd(n->g, at, offset_of(n, x, k, row));
   }
+  return at;
+}
+
+static V row_at(Gpu *n, const Told *x, uint32_t i, V *in) {
+  V at = row_of(n, x, i, in);
   return e_sel(n->g, *in, at, gpu_tensor(n, x->tensor, 0));
 }
 
@@ -190,4 +195,22 @@ bool gpu_load_told(Gpu *n, const Op *op, Frag *r) {
                        gpu_i32t(n), "");
   }
   return true;
+}
+
+// Of eight threads that have a row each asks for every eighth sector of it.
+void gpu_soon(Gpu *n, const Op *op) {
+  enum { SECTOR = 32 };
+  Cg *g = n->g;
+  Told x = told_of(n, op);
+  int64_t bytes = ir_attr_i(op, AT_BYTES, 0);
+  V first = gpu_mul(n, x.chunk, SECTOR);
+  for (uint32_t i = 0; i < x.map.regs; i++) {
+    V in, row = row_of(n, &x, i, &in);
+    for (int64_t k = 0; k < bytes; k += EACH * SECTOR) {
+      V at = gpu_add(n, first, gpu_i32(n, k)), last = gpu_i32(n, bytes - 1);
+      if (k + EACH * SECTOR > bytes)
+        at = e_sel(g, e_icmp(g, LLVMIntSLT, at, last), at, last);
+      n->vendor->soon(n, e_iadd(g, row, wide(n, at)), in);
+    }
+  }
 }

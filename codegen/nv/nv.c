@@ -368,6 +368,12 @@ static void copy(Gpu *n, const Chunk *c) {
   gpu_call(n, "llvm.nvvm.cp.async.cg.shared.global.16.s", a, 3);
 }
 
+static void soon(Gpu *n, V address, V ok) {
+  V a[2] = {address, ok};
+  gpu_asm(n, LLVMVoidTypeInContext(n->g->lc), "@$1 prefetch.global.L2 [$0];",
+          "l,b", a, 2);
+}
+
 static void cp_commit(Gpu *n, const Op *op) {
   (void)op;
   gpu_call(n, "llvm.nvvm.cp.async.commit.group", NULL, 0);
@@ -560,6 +566,7 @@ const GpuVendor nv_vendor = {
     .add = add,
     .features = features,
     .copy = copy,
+    .soon = soon,
     .store_tile = store_matrices,
     .store_turned = store_turned,
     .load_tile = nv_load_a,

@@ -189,6 +189,12 @@ static bool cp_async(Wave *w, const Op *op) {
   return true;
 }
 
+// Nothing that a program could see.
+static bool soon(Wave *w, const Op *op) {
+  (void)w, (void)op;
+  return true;
+}
+
 static bool cp_commit(Wave *w, const Op *op) {
   (void)op;
   w->copy_group++;
@@ -337,7 +343,7 @@ WaveFn *simt_copy_fn(OpCode c) {
       [OP_CP_ASYNC] = cp_async,   [OP_CP_COMMIT] = cp_commit,
       [OP_CP_WAIT] = cp_wait,     [OP_TMA_LOAD] = tma_load,
       [OP_TMA_STORE] = tma_store, [OP_TMA_COMMIT] = tma_commit,
-      [OP_TMA_WAIT] = tma_wait,
+      [OP_TMA_WAIT] = tma_wait,   [OP_GSOON] = soon,
   };
   return fn[c];
 }

@@ -151,6 +151,18 @@ static bool check_sclean(Verifier *v, const Op *op) {
 static bool check_cp_async(Verifier *v, const Op *op) {
   return verify_box(v, op, 1, arg_type(v, op, 0));
 }
+// A slice tells each row; columns begin at a number.
+static bool check_gsoon(Verifier *v, const Op *op) {
+  bool told = false;
+  for (uint32_t i = 1; i + 1 < op->nargs; i++)
+    told |= arg_type(v, op, i)->kind == TK_FRAG &&
+            arg_type(v, op, i)->slice == SLICE_ROW;
+  if (!told) return verify_fail(v, op, "no slice tells its rows");
+  if (op->nargs != 1 + arg_type(v, op, 0)->n)
+    return verify_fail(v, op, "needs one index per axis of the tensor");
+  bool number = arg_type(v, op, op->nargs - 1)->kind == TK_ELEM;
+  return number || wrong_operand(v, op, op->nargs - 1);
+}
 static bool check_tma_load(Verifier *v, const Op *op) {
   return check_tma(v, op, 3, arg_type(v, op, 0));
 }
@@ -216,6 +228,7 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_SGET] = check_scalar,       [OP_SSET] = check_scalar,
     [OP_SSTORE] = check_sstore,     [OP_CP_ASYNC] = check_cp_async,
     [OP_TMA_LOAD] = check_tma_load, [OP_TMA_STORE] = check_tma_store,
+    [OP_GSOON] = check_gsoon,
 };
 
 // Who writes operand 0, or takes a slot of it, has memory: a tile of level frag

@@ -9,10 +9,21 @@
 //                                           yield(%n)
 //                                         })
 //
+// What a step says that it reads soon (gsoon) it says of the next one, whose
+// indices are there by then:
+//
+//   for(%lo, %hi, 64) ({                  for(%lo, %hi, 64, %a) ({
+//     ^(%k)                                 ^(%k, %i)
+//     %i = gload(%at, %k)           ->      %n = gload(%at, add(%k, 64))
+//     %x = gload(%C, %i)                    %x = gload(%C, %i)
+//     gsoon(%C, %i)                         gsoon(%C, %n)
+//     ..                                    ..
+//
 // Else a step takes as long as memory does, however many slots there are. The
 // last step asks for what is behind the loop's end: bounds keep it inside. Only
-// loops of one block in roles, that wait for barriers and put few registers of
-// such loads into shared memory, or copy what such loads tell (rings_told.c).
+// loops in roles that wait for barriers, and put few registers of such loads
+// into shared memory, or copy or widen what such loads tell (rings_told.c):
+// beside two groups a producer that copies has no registers for them.
 // Level frag; sm_90a. Needs: thin_strips. Tests: test/passes/load_ahead.
 #include "ir/deps.h"
 #include "ir/layout.h"
@@ -30,6 +41,7 @@ typedef struct Ahead {
   Value v[MAX_AHEAD];
   uint32_t n;
   bool alone;  // one group computes
+  bool soon;   // the producer has registers for more: it widens rows
 } Ahead;
 
 static bool is_early(const Ahead *x, const Op *op) {
@@ -51,11 +63,26 @@ static bool is_frag(const Ahead *x, Value v) {
   return ir_type(x->f, v)->kind == TK_FRAG;
 }
 
+static bool is_told(const Ahead *x, const Op *op) {
+  bool told = false;
+  if (op->code != OP_CP_ASYNC && op->code != OP_GSOON) return false;
+  for (uint32_t i = 0; i < op->nargs; i++) told |= x->read[op->args[i]];
+  return told;
+}
+
 // Of what tells copies the loads themselves: what is computed of them would be
 // waited for as they are asked for.
 static bool find_loads(Ahead *x) {
+  bool *tells = NEWN(x->f->mod->arena, bool, x->f->values.n);
+  for (const Op *op = x->loop->regions[0]->last; op; op = op->prev) {
+    bool asks = is_told(x, op);
+    for (uint32_t i = 0; i < op->nres; i++)
+      asks |= tells[op->res[i]] && x->early[op->res[i]];
+    for (uint32_t i = 0; asks && i < op->nargs; i++) tells[op->args[i]] = true;
+  }
   for (const Op *op = x->loop->regions[0]->first; op; op = op->next) {
     if (op->code != OP_GLOAD || !is_frag(x, op->res[0])) continue;
+    if (!tells[op->res[0]]) continue;
     if (!x->early[op->res[0]] || x->n == MAX_AHEAD) return false;
     x->v[x->n++] = op->res[0];
   }
@@ -65,10 +92,12 @@ static bool find_loads(Ahead *x) {
 // Values of loads that go to shared memory, or say what does, and nowhere else.
 static bool find(Ahead *x) {
   bool waits = false, tells = false;
+  for (const Op *op = x->loop->regions[0]->first; op; op = op->next)
+    x->soon |= op->code == OP_GSOON;
   for (const Op *op = x->loop->regions[0]->first; op; op = op->next) {
     bool early = is_early(x, op);
     waits |= op->code == OP_MBAR_WAIT;
-    if (op->nregions) return false;
+    if (op->nregions && !x->soon) return false;
     for (uint32_t i = 0; early && i < op->nargs; i++)
       x->read[op->res[0]] |= x->read[op->args[i]];
     if (early) x->early[op->res[0]] = true;
@@ -78,12 +107,13 @@ static bool find(Ahead *x) {
       bool known = false;
       for (uint32_t k = 0; k < x->n; k++) known |= x->v[k] == op->args[i];
       if (known || !x->read[op->args[i]]) continue;
-      if (op->code == OP_CP_ASYNC) tells = true;
+      if (op->code == OP_CP_ASYNC || op->code == OP_GSOON) tells = true;
+      else if (x->soon) continue;
       else if (x->n == MAX_AHEAD || op->code != OP_SSTORE) return false;
       else x->v[x->n++] = op->args[i];
     }
   }
-  if (tells && (x->n || !x->alone || !find_loads(x))) return false;
+  if (tells && (x->n || !(x->alone || x->soon) || !find_loads(x))) return false;
   uint32_t threads = ir_group_threads(x->f, x->loop);
   for (uint32_t i = 0; i < x->n; i++)
     waits &= is_frag(x, x->v[i]) &&
@@ -91,16 +121,23 @@ static bool find(Ahead *x) {
   return waits && x->n;
 }
 
+// Value v of another step, whose number and loads are in the map.
+static Value of_step(const Ahead *x, Builder *b, ValueMap *m, const Region *r,
+                     Value v) {
+  Op *op = ir_def(x->f, v);
+  bool here = op && op->parent == r && x->early[v];
+  if (vmap_get(m, v) != v || !here) return vmap_get(m, v);
+  for (uint32_t i = 0; i < op->nargs; i++) of_step(x, b, m, r, op->args[i]);
+  ir_clone(b, x->f, op, m, NULL);
+  return vmap_get(m, v);
+}
+
 // Those values of step k.
 static void clone(const Ahead *x, Builder *b, Value k, Value *out) {
   ValueMap map = {.arena = x->f->mod->arena};
   const Region *r = x->loop->regions[0];
   vmap_put(&map, r->params.at[0], k);
-  const Op *stop = r->last;
-  for (const Op *op = r->first; op != stop; op = op->next)
-    if (op->nres == 1 && x->early[op->res[0]])
-      ir_clone(b, x->f, op, &map, NULL);
-  for (uint32_t i = 0; i < x->n; i++) out[i] = vmap_get(&map, x->v[i]);
+  for (uint32_t i = 0; i < x->n; i++) out[i] = of_step(x, b, &map, r, x->v[i]);
 }
 
 // The number of the first step.
@@ -111,6 +148,33 @@ static Value first_of(const Ahead *x, Builder *b) {
   Value n = ir_2(b, OP_SUB, ir_2(b, OP_SUB, hi, lo), one);
   n = ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, n, by), by);
   return ir_2(b, OP_ADD, lo, n);
+}
+
+// What a step says that it reads becomes what the next one, k, will read.
+static void advance(Ahead *x, const Region *r, uint32_t own, const Value *next,
+                    Value k) {
+  for (Op *op = r->first; op; op = op->next) {
+    if (op->code != OP_GSOON) continue;
+    ValueMap map = {.arena = x->f->mod->arena};
+    Builder b = {.fn = x->f,
+                 .region = op->parent,
+                 .before = op,
+                 .span = op->span};
+    vmap_put(&map, r->params.at[0], k);
+    for (uint32_t i = 0; i < x->n; i++)
+      vmap_put(&map, r->params.at[own + i], next[i]);
+    for (uint32_t i = 0; i < op->nargs; i++)
+      op->args[i] = of_step(x, &b, &map, r, op->args[i]);
+  }
+}
+
+// What a step reads itself is not to be said.
+static void drop(Op *op) {
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (Op *o = op->regions[i]->first, *next; o; o = next) {
+      next = o->next;
+      if (o->code == OP_GSOON) ir_erase(o);
+    }
 }
 
 static void ahead(Ahead *x) {
@@ -131,6 +195,7 @@ static void ahead(Ahead *x) {
   loop_replace(x->f, old, loop, next, x->n);
   for (uint32_t i = 0; i < x->n; i++)
     ir_replace_uses(x->f, x->v[i], to->params.at[own + i]);
+  advance(x, to, own, next, k);
 }
 
 static bool region(Ctx *cx, Func *f, Region *r, bool alone) {
@@ -139,13 +204,13 @@ static bool region(Ctx *cx, Func *f, Region *r, bool alone) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
       changed |= region(cx, f, op->regions[i], alone);
-    if (op->code != OP_FOR) continue;
     Ahead x = {.f = f, .loop = op, .alone = alone};
     x.early = NEWN(&cx->scratch, bool, f->values.n);
     x.read = NEWN(&cx->scratch, bool, f->values.n);
-    if (!find(&x)) continue;
-    ahead(&x);
-    changed = true;
+    bool can = op->code == OP_FOR && find(&x);
+    if (can) ahead(&x);
+    else drop(op);
+    changed |= can;
   }
   return changed;
 }

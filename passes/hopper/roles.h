@@ -4,6 +4,7 @@
 #define ATTNC_PASSES_HOPPER_ROLES_H
 
 #include "passes/hopper/rings.h"
+#include "passes/support/wide_rows.h"
 
 // fills[i] counts those of ring i so far.
 typedef struct Role {
@@ -57,9 +58,14 @@ bool hop_role_reads(const Role *r, const Op *op);
 // panel by panel; args are a copy's, without the tile.
 void hop_role_copy_told(const Role *r, Builder *b, const Op *fill, Value at,
                         Value *args);
-// 8-bit rows, which it widens (roles_widen.c): t is the turn of the tile.
-void hop_role_widen(const Role *r, Builder *b, const Op *fill, Turn t,
-                    const Value *args);
+// Of rows at these indices so many bytes are read a step later (load_ahead).
+void hop_role_soon(Builder *b, Value tensor, const Value *at, uint32_t n,
+                   int64_t bytes);
+// 8-bit rows, which it widens (roles_widen.c): asks for the first panels; puts
+// all where it is that tile's turn.
+WideRows hop_role_ask(const Role *r, Builder *b, const Op *fill,
+                      const Value *args);
+void hop_role_widen(const Role *r, WideRows *x, Turn t);
 // In front of the product of panel i: of those that a fence serves the first
 // waits for all.
 void hop_role_await_told(Builder *b, const Ring *ring, Value slot, Value parity,

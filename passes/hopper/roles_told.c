@@ -12,6 +12,14 @@ static void copy(Builder *b, const Op *fill, const Value *args) {
         NULL, 0, 0);
 }
 
+void hop_role_soon(Builder *b, Value tensor, const Value *at, uint32_t n,
+                   int64_t bytes) {
+  Value args[MAX_AXES + 1] = {tensor};
+  for (uint32_t i = 0; i < n; i++) args[1 + i] = at[i];
+  IrAttr size = attr_i(AT_BYTES, bytes);
+  ir_op(b, OP_GSOON, args, 1 + n, &size, 1, NULL, 0, 0);
+}
+
 void hop_role_copy_told(const Role *r, Builder *b, const Op *fill, Value at,
                         Value *args) {
   const Ring *ring = &r->w->rings[hop_rings_of(r->w, fill)];

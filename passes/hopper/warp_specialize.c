@@ -105,6 +105,8 @@ static void load_panels(Role *r, Builder *b, const Op *op, const Ring *ring,
   }
 }
 
+static void produce_beside(Role *r, Builder *b, const Op *wide);
+
 static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
                       ValueMap *m) {
   Ring *ring = &r->w->rings[hop_rings_of(r->w, op)];
@@ -121,7 +123,9 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
   Value *args = NEWN(r->w->arena, Value, n + 3);
   if (wide) {
     for (uint32_t i = 0; i < n; i++) args[i] = part(r, b, m, op->args[i]);
-    hop_role_widen(r, b, op, (Turn){at, t.parity}, args);
+    WideRows x = hop_role_ask(r, b, op, args);
+    produce_beside(r, b, op);
+    hop_role_widen(r, &x, (Turn){at, t.parity});
     return;
   }
   args[0] = hop_rings_slot(r->w, b, ring, at);
@@ -154,6 +158,7 @@ static void is_group(Role *r, Builder *b, const Region *body, ValueMap *m,
 static void produce(Role *r, Builder *b, const Op *op) {
   uint32_t k = (uint32_t)hop_rings_of(r->w, op);
   if (r->w->rings[k].visits >= 0) return;
+  if (hop_role_value(r, op->res[0]) != op->res[0]) return;  // done beside
   Turn t = hop_role_turn(r, b, k);
   for (uint32_t g = 0; g < (r->w->rings[k].own ? r->w->groups : 1); g++) {
     ValueMap m = {.arena = r->w->arena};
@@ -162,6 +167,37 @@ static void produce(Role *r, Builder *b, const Op *op) {
     load_tile(r, b, op, t, g, &m);
   }
   hop_role_filled(r, b, k, op);
+}
+
+static bool has_args(const Op *fill, const Op *at, const Func *f) {
+  for (uint32_t i = 0; i < fill->nargs; i++) {
+    const Op *op = ir_def(f, fill->args[i]);
+    for (const Op *o = at; op && o != fill; o = o->next)
+      if (o == op) return false;
+  }
+  return true;
+}
+
+static void soon_beside(Role *r, Builder *b, const Op *fill) {
+  const Type *t = ir_type(r->w->f, fill->res[0]);
+  Value at[MAX_AXES];
+  uint32_t n = fill_args(fill) - 1;
+  if (ir_attr(fill, AT_TILE)->list[1] + 1 != n) return;
+  for (uint32_t i = 0; i < n; i++) at[i] = hop_role_value(r, fill->args[1 + i]);
+  hop_role_soon(b, fill->args[0], at, n,
+                (int64_t)t->ext[1] * dtype_size(t->dtype));
+}
+
+// What else a step is told: memory brings it while rows are widened.
+static void produce_beside(Role *r, Builder *b, const Op *wide) {
+  const Func *f = r->w->f;
+  for (const Op *op = wide->next; op; op = op->next) {
+    if (!fill_told(f, op) || fill_wide(f, op) || !has_args(op, wide, f))
+      continue;
+    soon_beside(r, b, op);
+    produce(r, b, op);
+    vmap_put(&r->map, op->res[0], wide->res[0]);
+  }
 }
 
 // A value that the producer hands over: number `at` of n.

@@ -12,6 +12,7 @@
 // 1: other atoms over coordinates and integer tables are judged per tile in
 // Kleene logic on intervals (`classify`). Tier 2: what neither understands
 // marks the pass `sparse`, and tiles are tested by evaluating the predicate.
+// A list that tells a step's keys is a table where the box has one row of it.
 // Of few rows (PassOpt.few) memory that decides no more keys than there are
 // rows is not asked: those tiles are masked. All of it is sound: never a needed
 // key outside `any`, never a masked key in `full`. Needs: level stream. Tests:
@@ -56,6 +57,7 @@ typedef struct Masker {
   uint32_t box[MAX_BOX];           // axes
   Value lo[MAX_BOX], hi[MAX_BOX];  // arguments of the region, per box axis
   Value klo, khi;                  // key range (classify), or 0
+  Value alone;  // the test holds where the box has one such row; 0: anywhere
 } Masker;
 
 // ---------------------------------------------------------------- intervals
@@ -138,15 +140,48 @@ static Interval scaled(Masker *m, Interval x, int64_t c) {
   return c >= 0 ? (Interval){a, b, true} : (Interval){b, a, true};
 }
 
+static bool reads(const Masker *m, Value v, Value tensor) {
+  const Op *op = ir_def(m->f, v);
+  if (!op || (op->code != OP_LOAD && !(op_info(op->code)->flags & OPF_ELEM)))
+    return false;
+  if (op->code == OP_LOAD && op->args[0] == tensor) return true;
+  bool any = false;
+  for (uint32_t i = 0; i < op->nargs; i++) any |= reads(m, op->args[i], tensor);
+  return any;
+}
+
+// Is the table a list: do its entries say where a step's keys lie? Tiles have
+// one row of such a list then.
+static bool is_list(const Masker *m, const Op *load) {
+  const Region *step = m->pass->regions[1];
+  bool any = false;
+  for (const Op *op = step->first; op; op = op->next)
+    for (uint32_t i = 1; op->code == OP_LOAD && i < op->nargs; i++)
+      any |= reads(m, op->args[i], load->args[0]);
+  return any;
+}
+
+// The row of a list that is read at index v, where the box has one of them.
+static Value only_row(Masker *m, Value v) {
+  Interval x = interval(m, v);
+  if (!x.ok || type_has_axis(ir_type(m->f, v), m->key)) return 0;
+  Value one = op2(m, OP_EQ, x.lo, x.hi);
+  m->alone = m->alone ? op2(m, OP_AND, m->alone, one) : one;
+  return x.lo;
+}
+
 // A table read along its last axis only: smallest and largest entry.
 static Interval load_interval(Masker *m, const Op *op) {
-  for (uint32_t i = 1; i + 1 < op->nargs; i++)
-    if (varies(m, op->args[i])) return unknown;
   Interval x = interval(m, op->args[op->nargs - 1]);
   if (!x.ok || op->nargs < 2) return unknown;
-  Value args[MAX_AXES] = {op->args[0], x.lo, x.hi};
+  Value args[MAX_AXES + 2] = {op->args[0], x.lo, x.hi};
   uint32_t n = 3;
-  for (uint32_t i = 1; i + 1 < op->nargs; i++) args[n++] = copy(m, op->args[i]);
+  for (uint32_t i = 1; i + 1 < op->nargs; i++) {
+    bool row = varies(m, op->args[i]);
+    if (row && (!m->klo || !is_list(m, op))) return unknown;
+    args[n] = row ? only_row(m, op->args[i]) : copy(m, op->args[i]);
+    if (!args[n++]) return unknown;
+  }
   Type t = type_scalar(DT_I64);
   for (uint32_t i = 3; i < n; i++)
     t = type_union(&t, ir_type(m->f, args[i]), DT_I64);
@@ -492,6 +527,7 @@ static void begin_region(Masker *m, Region *r, bool keys) {
     m->lo[i] = ir_region_param(r, i64, names[0]);
     m->hi[i] = ir_region_param(r, i64, names[1]);
   }
+  m->alone = 0;
   m->klo = keys ? ir_region_param(r, i64, "klo") : 0;
   m->khi = keys ? ir_region_param(r, i64, "khi") : 0;
 }
@@ -565,6 +601,9 @@ static bool make_classify(Masker *m, Region *r) {
   const Op *y = m->pass->regions[0]->last;
   Kleene k = judge(m, y->args[0]);
   Value one = ir_int(&m->b, 1);
+  if (m->alone && k.must) k.must = op2(m, OP_AND, k.must, m->alone);
+  if (m->alone && k.may)
+    k.may = op2(m, OP_OR, k.may, ir_1(&m->b, OP_NOT, m->alone));
   Value v = k.must ? pick(m, k.must, ir_int(&m->b, 2), one) : one;
   if (k.may) v = pick(m, k.may, v, ir_int(&m->b, 0));
   ir_yield(&m->b, &v, 1);

@@ -81,8 +81,8 @@ void wide_rows_ask(WideRows *x, uint32_t i) {
   IrAttr aligned = attr_i(AT_ALIGNED, 1);
   x->x[i] = ir_op(x->b, OP_GLOAD, args, x->col + 1, &aligned, 1, &x->tile, 1, 0)
                 ->res[0];
-  bool scaled = fill_args(x->fill) > x->col + 1;
-  x->scale[i] = scaled ? scales(x, i) : 0;
+  bool scaled = fill_args(x->fill) > x->col + 1 && !x->scale[i];
+  if (scaled) x->scale[i] = scales(x, i);
 }
 
 void wide_rows_put(const WideRows *x, uint32_t i, Value tile) {

@@ -18,7 +18,8 @@ typedef struct WideRows {
 
 // Of a fill (fill_wide), whose operands are args here.
 WideRows wide_rows(Builder *b, const Op *fill, const Value *args);
-// Asks memory for panel i, if there is one.
+// Asks memory for panel i, if there is one, and for its scales, if there are
+// none.
 void wide_rows_ask(WideRows *x, uint32_t i);
 // Puts it into the tile: of that panel alone, or of all.
 void wide_rows_put(const WideRows *x, uint32_t i, Value tile);
