@@ -467,6 +467,7 @@ static GpuEmit *const ops[OP_COUNT] = {
     [OP_FTRINV] = nv_ftrinv,
     [OP_SKEW] = nv_skew,
     [OP_FWARP] = nv_fwarp,
+    [OP_FDEAL] = nv_fdeal,
 };
 
 // select(a & b, x, y) would become two selections; ptxas makes one comparison

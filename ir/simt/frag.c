@@ -483,6 +483,26 @@ static bool fwarp(Wave *w, const Op *op) {
   return simt_together(w, op, rows_of_warp);
 }
 
+// What a warp has is dealt in the warp.
+static bool fdeal(Wave *w, const Op *op) {
+  enum { ROWS = 16 };
+  const WaveMap *s = simt_map(w, op->args[0], simt_type(w, op->args[0]));
+  const WaveMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
+  const WaveVal *x = simt_val(w, op->args[0]);
+  WaveVal *r = simt_define(w, op->res[0]);
+  uint32_t lanes = w->cta->x->lanes, at[2], thread, from;
+  for (uint32_t i = 0; i < r->regs; i++)
+    for (uint32_t l = 0; l < lanes; l++) {
+      simt_at(m, i, wave_thread(w, l), at);
+      uint32_t of[2] = {at[0] - at[0] % ROWS + at[1], 0};
+      frag_find(&s->map, of, &thread, &from);
+      uint32_t lane = thread - wave_thread(w, 0);
+      assert(lane < lanes);
+      r->at[i * lanes + l] = x->at[from * lanes + lane];
+    }
+  return true;
+}
+
 WaveFn *simt_frag_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
       [OP_CONST] = constant,      [OP_DIM] = constant,
@@ -494,7 +514,7 @@ WaveFn *simt_frag_fn(OpCode c) {
       [OP_FCOLS] = columns,       [OP_RELAYOUT] = relayout,
       [OP_FTRINV] = invert,       [OP_FOPERAND] = operand,
       [OP_SKEW] = skew,           [OP_OTHER] = other,
-      [OP_FWARP] = fwarp,
+      [OP_FWARP] = fwarp,         [OP_FDEAL] = fdeal,
   };
   if (fn[c]) return fn[c];
   return op_info(c)->flags & OPF_ELEM ? elementwise : NULL;

@@ -135,6 +135,17 @@ static bool check_fwarp(Verifier *v, const Op *op) {
   return (0 <= pos && pos < warps) || verify_fail(v, op, "no such warp");
 }
 
+static bool check_fdeal(Verifier *v, const Op *op) {
+  enum { ROWS = 16 };  // of a warp
+  const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
+  if (x->kind != TK_FRAG || x->layout != LY_ACC || x->slice != SLICE_ROW ||
+      x->partial || dtype_size(x->dtype) > 4 ||
+      x->ext[0] != ROWS * (ir_group_threads(v->f, op) / 32))
+    return wrong_operand(v, op, 0);
+  Type want = type_frag(x->dtype, x->ext[0], ROWS, LY_ACC);
+  return type_eq(r, &want) || wrong_result(v, op);
+}
+
 static bool check_skew(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
   enum { BLOCK = 8 };  // columns that begin together
@@ -432,12 +443,12 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_VOTE] = check_vote,       [OP_FCOLS] = check_fcols,
     [OP_EXCEEDS] = check_exceeds, [OP_FOPERAND] = check_foperand,
     [OP_FWARP] = check_fwarp,     [OP_SKEW] = check_skew,
-    [OP_FTRINV] = check_ftrinv,   [OP_GLOAD] = check_gload,
-    [OP_GSTORE] = check_gstore,   [OP_SFILL] = check_sfill,
-    [OP_SPUT] = check_sput,       [OP_GJOIN] = check_gjoin,
-    [OP_GTILE] = check_gtile,     [OP_SLOAD] = check_sload,
-    [OP_MMA] = check_mma,         [OP_WGMMA] = check_wgmma,
-    [OP_WG_WAIT] = check_wait,
+    [OP_FDEAL] = check_fdeal,     [OP_FTRINV] = check_ftrinv,
+    [OP_GLOAD] = check_gload,     [OP_GSTORE] = check_gstore,
+    [OP_SFILL] = check_sfill,     [OP_SPUT] = check_sput,
+    [OP_GJOIN] = check_gjoin,     [OP_GTILE] = check_gtile,
+    [OP_SLOAD] = check_sload,     [OP_MMA] = check_mma,
+    [OP_WGMMA] = check_wgmma,     [OP_WG_WAIT] = check_wait,
 };
 
 // Fragments of a type that the threads of the group cannot hold.

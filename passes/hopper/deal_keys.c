@@ -22,7 +22,14 @@
 // behind the loop (`other`), where the rows behind the first 16 are no longer
 // any. What cannot be dealt stays, and `other` is its second operand.
 //
+//   %s = gload(%S, %k) : frag<64xf32,acc.1>        a number of each key
+//   %b = bcast(%s) : frag<64x64xf32,acc>
+// to
+//   %s = gload(%S, %r) : frag<64xf32,acc.0>        as of a row: two of a thread
+//   %b = fdeal(%s) : frag<64x16xf32,acc>
+//
 // Level frag; sm_90a, behind lower_gpu. Tests: test/passes/deal_keys.
+#include "ir/deps.h"
 #include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/pass.h"
@@ -36,6 +43,7 @@ typedef struct Deal {
   bool *keyed;     // by value: varies with the keys of a step
   Value *row;      // by value, outside: what the row's first warp has
   Value *dealt;    // by value, outside: keyed, of a warp's keys
+  Value *lain;     // by value: of keys, the same of rows
   Builder b;       // in front of the loop
   bool fails, grows;
 } Deal;
@@ -100,10 +108,22 @@ static bool touches(const Deal *d, const Op *op) {
   return some;
 }
 
+// Columns that a step loads: numbers of its keys.
+static bool is_column_load(const Deal *d, const Op *op) {
+  if (op->code != OP_GLOAD || !ir_is_input(d->f, op->args[0]) ||
+      !is_acc(d->f, op->res[0]))
+    return false;
+  for (uint32_t i = 1; i < op->nargs; i++)
+    if (ir_type(d->f, op->args[i])->kind == TK_FRAG &&
+        ir_type(d->f, op->args[i])->slice != SLICE_COL)
+      return false;
+  return ir_type(d->f, op->res[0])->slice == SLICE_COL;
+}
+
 static void spread(Deal *d, const Op *op) {
   if (is_score(d, op)) mark(d, op->res[0]);
   if (!touches(d, op)) return;
-  if (is_plain(op)) {
+  if (is_plain(op) || is_column_load(d, op)) {
     mark_all(d, op);
     return;
   }
@@ -286,6 +306,55 @@ static void shorten_rows(Deal *d, Op *score) {
   score->args[0] = d->row[v];
 }
 
+// ---------------------------------------------------------------- loads
+// Does a load of the step have to do with v, numbers of the keys?
+static bool is_loaded(const Deal *d, Value v) {
+  const Op *op = ir_def(d->f, v);
+  if (!op || is_outside(d, v)) return false;
+  if (op->code == OP_GLOAD) return true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_loaded(d, op->args[i])) return true;
+  return false;
+}
+
+static bool spreads_loaded(const Deal *d, const Op *op) {
+  return op->code == OP_BCAST && d->keyed[op->res[0]] &&
+         ir_type(d->f, op->args[0])->slice == SLICE_COL &&
+         is_loaded(d, op->args[0]);
+}
+
+// Numbers of a step's keys as numbers of rows, so that a thread has two: in
+// front of `at`, or of the loop.
+static Value lie(Deal *d, Value v, Op *at) {
+  const Op *op = ir_def(d->f, v);
+  Type t = *ir_type(d->f, v);
+  Value args[MAX_AXES + 1];
+  if (t.kind != TK_FRAG) return v;
+  if (d->lain[v]) return d->lain[v];
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = lie(d, op->args[i], at);
+  Builder b = d->b;
+  if (!is_outside(d, v)) {
+    b.region = at->parent;
+    b.before = at;
+  }
+  t.ext[0] = HW_GROUP_ROWS;
+  t.slice = SLICE_ROW;
+  Op *made =
+      ir_op(&b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0);
+  if (op->code == OP_COORD) ir_set_attr(d->f, made, attr_i(AT_POS, 0));
+  return d->lain[v] = made->res[0];
+}
+
+// A warp's of numbers that are loaded, spread over a tile.
+static void deal_loaded(Deal *d, Op *op) {
+  Type t = dealt_type(d->f, op->res[0]);
+  Value rows = lie(d, op->args[0], op);
+  Value v = ir_op(&d->b, OP_FDEAL, &rows, 1, NULL, 0, &t, 1, 0)->res[0];
+  ir_move_before(ir_def(d->f, v), op);
+  ir_replace_uses(d->f, op->res[0], v);
+  ir_erase(op);
+}
+
 // ---------------------------------------------------------------- check
 // What is neither a row's nor of keys may stand in the loop if it has no rows
 // of the group's tiles.
@@ -293,7 +362,8 @@ static bool stays(const Deal *d, const Op *op) {
   if (op->nregions) return false;
   if (op->code == OP_MMA) return is_score(d, op) || is_sum(d, op);
   if (is_plain(op) || op->code == OP_BCAST || op->code == OP_SPLAT ||
-      op->code == OP_CONST || op->code == OP_FREDUCE || op->code == OP_YIELD)
+      op->code == OP_CONST || op->code == OP_FREDUCE || op->code == OP_YIELD ||
+      is_column_load(d, op))
     return true;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (is_acc(d->f, op->args[i])) return false;
@@ -311,6 +381,9 @@ static bool can_rewrite(const Deal *d) {
   for (const Op *op = d->loop->regions[0]->first; op; op = op->next) {
     if (!stays(d, op)) return false;
     scores += is_score(d, op);
+    if (spreads_loaded(d, op) &&
+        dtype_size(ir_type(d->f, op->res[0])->dtype) > 4)
+      return false;
     for (uint32_t i = 0; i < op->nargs; i++) {
       Value v = op->args[i];
       if (!is_acc(d->f, v) || !is_outside(d, v)) continue;
@@ -345,6 +418,10 @@ static void rewrite_op(Deal *d, Op *op) {
 static bool deals(Deal *d) {
   find_keyed(d);
   if (d->fails || !can_rewrite(d)) return false;
+  for (Op *op = d->loop->regions[0]->first, *next; op; op = next) {
+    next = op->next;
+    if (spreads_loaded(d, op)) deal_loaded(d, op);
+  }
   for (Op *op = d->loop->regions[0]->first, *next; op; op = next) {
     next = op->next;
     rewrite_op(d, op);
@@ -414,7 +491,8 @@ static void deal_func(Ctx *cx, Func *f, bool nested) {
             .known = n,
             .keyed = NEWN(a, bool, n),
             .row = NEWN(a, Value, n),
-            .dealt = NEWN(a, Value, n)};
+            .dealt = NEWN(a, Value, n),
+            .lain = NEWN(a, Value, n)};
   if (loop)
     d.b = (Builder){.fn = f,
                     .region = f->body,
@@ -422,6 +500,7 @@ static void deal_func(Ctx *cx, Func *f, bool nested) {
                     .span = loop->span};
   Settling s = {.f = f, .dealt = loop && group && deals(&d)};
   ir_walk(f->body, settle, &s);
+  if (s.dealt) ir_sweep(f);
 }
 
 bool pass_deal_keys(Ctx *cx, Module *m, const PassOpt *opt) {

@@ -994,7 +994,7 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   l.finite = tile_adds_finite(&l, b, m);
   if (own) own_loop(&l, b, r, &mine, m, acc);
   else all_loops(&l, b, r, n, m, acc);
-  if (split) tile_split_store(t, b, op, m, none, acc);
+  if (split || op == t->plan.deals) tile_split_store(t, b, op, m, none, acc);
   for (uint32_t i = 0; i < l.n; i++) vmap_put(m, op->res[i], acc[i]);
   return true;
 }

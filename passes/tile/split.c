@@ -223,6 +223,16 @@ static Dim most_keys(const Func *f, const Op *pass, uint32_t axis) {
   return x.most;
 }
 
+// The keys that are there for a task: a window has no more than it sees.
+static Dim keys_of(const Func *f, const Op *pass, const Target *tg, bool told,
+                   const TilePlan *p) {
+  DimTab *d = &f->mod->dims;
+  uint32_t axis = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
+  Dim keys = told ? most_keys(f, pass, axis) : f->axes.at[axis].extent;
+  int64_t seen = tg->kind == TARGET_GPU ? tile_most_seen(f, pass, p) : 0;
+  return seen ? dim_bin(d, DIM_MIN, keys, dim_const(d, seen)) : keys;
+}
+
 // An accumulator that has all axes of tasks; false: there is none.
 static bool find_widest(const Func *f, const Op *pass, uint32_t *which) {
   uint32_t all = 0;
@@ -269,6 +279,9 @@ static Dim most_parts(const Func *f, const Target *t, Dim keys, bool few,
   if (!multiplies(f))
     return dim_bin(d, DIM_MIN, dim_ceildiv(d, keys, COST_SPLIT_EVEN_KEYS),
                    dim_const(d, COST_SPLIT_SUMMED_MOST));
+  int64_t lo, hi;
+  dim_bounds(d, keys, &lo, &hi);
+  if (hi <= COST_SPLIT_EVEN_KEYS) return dim_const(d, 1);
   if (!few) return dim_ceildiv(d, keys, COST_SPLIT_GPU_KEYS);
   if (by < 0) return dim_ceildiv(d, keys, COST_SPLIT_EVEN_KEYS);
   Dim least = dim_const(d, COST_SPLIT_EVEN_KEYS);
@@ -290,7 +303,7 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
   bool even = gpu && few && !is_read(f, pass) && multiplies(f);
   DimTab *d = &f->mod->dims;
   uint32_t axis = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
-  Dim keys = told ? most_keys(f, pass, axis) : f->axes.at[axis].extent;
+  Dim keys = keys_of(f, pass, tg, told, p);
   bool counts =
       find_widest(f, pass, &p->beside) && !p->serial && !(p->outer >> axis & 1);
   p->places = gpu ? wave_of(f, pass, tg) : 0;
@@ -329,8 +342,7 @@ static void plan_ahead(const Func *f, const Op *pass, const Target *tg,
   p->by = tile_plan_axis(f, pass, p);
   if (p->by < 0 || p->own) return;
   // A batch of short sequences beside one wants that one in many parts.
-  uint32_t axis = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
-  Dim room = dim_bin(d, DIM_FLOORDIV, most_keys(f, pass, axis),
+  Dim room = dim_bin(d, DIM_FLOORDIV, keys_of(f, pass, tg, told, p),
                      dim_const(d, COST_SPLIT_PLAN_KEYS));
   room = dim_bin(d, DIM_MIN, room, dim_const(d, COST_SPLIT_MOST));
   room = dim_bin(d, DIM_MUL, room, p->planned);
@@ -385,13 +397,16 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   else plan_parts(f, in.pass, tg, opt->few, p);
   int64_t lo, hi;
   dim_bounds(d, p->parts, &lo, &hi);
-  if (hi == 1) return;  // few keys
-  p->split = in.pass;
   // How many rows there are tells which body a batch takes: with parts of its
   // own a sequence must have the same bits in all.
-  p->deals = opt->fewest && !p->own && gpu && tg->gpu.hopper && p->lane >= 0 &&
-             p->part < 0 && p->tile_q == HW_GROUP_ROWS &&
-             p->tile_k == HW_GROUP_ROWS;
+  if (opt->fewest && !p->own && gpu && tg->gpu.hopper && p->lane >= 0 &&
+      p->part < 0 && p->tile_q == HW_GROUP_ROWS && p->tile_k == HW_GROUP_ROWS)
+    p->deals = in.pass;
+  if (hi == 1) {  // few keys
+    p->counted = false;
+    return;
+  }
+  p->split = in.pass;
   plan_ahead(f, in.pass, tg, p);
   remark_parts(cx, f, p);
 }
@@ -603,7 +618,8 @@ static void join_others(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
 
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                       const Value *none, Value *acc) {
-  if (t->plan.deals) join_others(t, b, op, m, none, acc);
+  if (op == t->plan.deals) join_others(t, b, op, m, none, acc);
+  if (op != t->plan.split) return;
   IrAttr masked = {.id = AT_MASKED, .i = 1};
   Value joined = 0, one = ir_const_i(b, DT_I64, 1);
   if (t->whole) joined = ir_2(b, OP_LT, one, ir_dim(b, t->plan.parts));

@@ -19,7 +19,7 @@ typedef struct TilePlan {
   Dim parts;        // into so many parts
   bool counted;     // at most: each sequence into what its own keys want
   bool own;         // and nothing else counts
-  bool deals;       // keys of a step are dealt to the warps of a group
+  const Op *deals;  // a pass, or NULL: its keys are dealt to a group's warps
   int by;           // axis of the sequences that a phase in front plans, or -1
   Dim planned;      // 1 if it has tasks, else 0
   int64_t places;   // tasks that run at a time
@@ -146,11 +146,14 @@ bool tile_split_in_two(const TilePlan *p, const Target *t);
 void tile_split_open(Tiler *t, Builder *b);
 void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi);
 // `none` are sums of no keys. Those of warps that keys are dealt to (pass
-// deal_keys) are joined first.
+// deal_keys) are joined first, if keys are split or not.
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                       const Value *none, Value *acc);
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc);
+// How many keys a tile of rows sees at most, whatever tables hold (width.c); 0:
+// the bounds do not say.
+int64_t tile_most_seen(const Func *f, const Op *pass, const TilePlan *p);
 // Into how many parts n keys go that depend on nothing else.
 Value tile_split_own(Builder *b, Value n);
 // The phase that plans the parts (split_plan.c): the axis of the sequences that
