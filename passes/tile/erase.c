@@ -114,6 +114,45 @@ static bool sums_decays(const Steps *s, uint32_t i) {
 }
 
 // ---------------------------------------------------------------- writes
+// b without a factor 2 ** (the decay of its step), or 0.
+static Value undecayed(const Steps *s, uint32_t i, Value v) {
+  const Op *op = ir_def(s->t->from, v);
+  for (uint32_t k = 0; op && op->code == OP_MUL && k < 2; k++)
+    if (tile_matrix_is_decay(s, i, op->args[k])) return op->args[1 - k];
+  return 0;
+}
+
+// L of a walk against the order of memory, whose decays are of rows, as the
+// walk in that order has it: vectors change places, and sums of decays are
+// those between the two.
+static Value in_memory(Steps *s, Builder *b, uint32_t i, const AffineWrite *w) {
+  Side *side[] = {&s->rows, &s->cols, &s->sums};
+  Value step[3], q = undecayed(s, i, w->b);
+  Sight at = {.x = &s->rows, .y = &s->cols};
+  at.sees = q ? SEES_EARLIER : SEES_BEFORE;
+  if (!q) q = w->b;
+  for (uint32_t k = 0; k < 3; k++) {
+    step[k] = side[k]->step;
+    side[k]->step = side[k]->at;
+    side[k]->turned = false;
+  }
+  AffineWrite back = {.b = w->a};
+  Value l = seen_of(s, b, i, &at, q, &back);
+  l = times(b, l, tile_matrix_vector(s, b, &s->rows, q, s->affine[i].row).f);
+  for (uint32_t k = 0; k < 3; k++) {
+    side[k]->step = step[k];
+    side[k]->turned = true;
+  }
+  return l;
+}
+
+// Is it what a step reads before its own decay, so that the walk in the order
+// of memory sees the same?
+static bool counts_back(const Steps *s, uint32_t i, bool before) {
+  return s->turned && before && s->decay[i].vector && !s->decay[i].columns &&
+         !s->decay[i].fixed;
+}
+
 // T, its rows along the columns' side: what it makes of values along the rows'
 // side is along the columns'. Where elements lie against the order of the walk
 // its transpose is solved, which is below the diagonal then.
@@ -123,11 +162,12 @@ static Value inverse(Steps *s, Builder *b, uint32_t i, bool before) {
   Sight sight = {.x = &s->cols, .y = &s->rows};
   sight.sees = before ? SEES_BEFORE : SEES_EARLIER;
   Value l;
-  if (sums_decays(s, i)) {
+  if (counts_back(s, i, before)) {
+    l = in_memory(s, b, i, w);
+  } else if (sums_decays(s, i)) {
     y = tile_matrix_undecayed(s, b, i, &s->rows, w->b, &sight.decayed);
-    l = tile_matrix_seen(s, b, i, &sight, x, y);
-  } else l = seen_of(s, b, i, &sight, w->a, w);
-  l = times(b, l, x.f);
+    l = times(b, tile_matrix_seen(s, b, i, &sight, x, y), x.f);
+  } else l = times(b, seen_of(s, b, i, &sight, w->a, w), x.f);
   uint32_t rows = s->rows.axis, cols = s->cols.axis;
   uint32_t axes[] = {s->turned ? rows : cols, s->turned ? cols : rows};
   IrAttr at = attr_axes(b->fn->mod->arena, AT_AXES, axes, 2);

@@ -25,6 +25,8 @@ typedef struct Hoist {
   const Target *target;
   Func *f, *g;
   Func *reads;  // a second phase, of what needs no inverse, or NULL
+  Func *front;  // a phase in front of g, which finds the inverse and what those
+                // that have joined need, or NULL
   Op *loop;
   int lane;
   int64_t chunk;
@@ -57,6 +59,8 @@ bool tile_hoist_same_attrs(const Op *x, const Op *y);
 bool tile_hoist_join(Hoist *a, Hoist *b);
 // Does it walk against the order of the steps, as cotangents do?
 bool tile_hoist_backward(const Hoist *a);
+// The only inverse that a chunk has, or NULL.
+Op *tile_hoist_inverse(const Hoist *a);
 // The chunk and the inverse of c, which has joined, are those of a.
 void tile_hoist_join_copy(HoistCopy *a, Builder *b, HoistCopy *c);
 

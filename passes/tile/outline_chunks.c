@@ -26,8 +26,9 @@
 // With decays per row what is little is handed over first, and of f32 products
 // of steps last; of cotangents what needs no inverse,
 // if that is several tiles, is found by a phase of its own, p.reads.
-// Recurrences with the same inverse share a phase (hoist_join.c). Level tile,
-// GPU targets with TMA and AMD. Needs: tile. Tests:
+// Recurrences with the same inverse share a phase (hoist_join.c); with decays
+// per row a phase in front of it, p.inverses, which hands the inverse over.
+// Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:
 // test/passes/outline_chunks/.
 #include "ir/target.h"
 #include "passes/support/cost.h"
@@ -389,22 +390,24 @@ static bool needs_inverse(const Hoist *a, Value v) {
   return is_inverted(a, v, seen);
 }
 
-// Which of two phases has it?
-static bool in_phase(const Hoist *a, const Cut *cut, const Func *g,
-                     const Func *reads) {
-  bool later =
-      reads && ir_type(a->f, cut->v)->n == 2 && !needs_inverse(a, cut->v);
-  return later == (g == reads);
+// Which phase of `first` has it?
+static const Func *phase_of(const Hoist *first, const Hoist *a,
+                            const Cut *cut) {
+  const Op *inverse = tile_hoist_inverse(a);
+  bool front = a->joined || (inverse && cut->v == inverse->res[0]);
+  if (first->front && front) return first->front;
+  bool later = ir_type(a->f, cut->v)->n == 2 && !needs_inverse(a, cut->v);
+  return first->reads && later ? first->reads : first->g;
 }
 
-static void copy_cuts(HoistCopy *c, Func *g, const Func *reads, uint32_t from,
+static void copy_cuts(const Hoist *first, HoistCopy *c, Func *g, uint32_t from,
                       uint32_t to) {
   Hoist *a = c->a;
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
   for (uint32_t i = 0; i < a->ncuts; i++) {
     uint32_t k = order(a, &a->cut[i]);
-    if (a->cut[i].same < 0 && in_phase(a, &a->cut[i], g, reads) && k >= from &&
-        k <= to)
+    if (a->cut[i].same < 0 && phase_of(first, a, &a->cut[i]) == g &&
+        k >= from && k <= to)
       hand_over(c, &b, &a->cut[i]);
   }
 }
@@ -508,6 +511,7 @@ static void workspace_of(Users *u, uint32_t k, uint32_t i, uint32_t n) {
   uint32_t at = first->f->params.n;
   c->there[n] = ir_param(first->g, "made", PR_SHARED, t);
   if (first->reads) ir_param(first->reads, "made", PR_SHARED, t);
+  if (first->front) ir_param(first->front, "made", PR_SHARED, t);
   outline_share(first->f, "made", t, at);
   for (uint32_t j = 0; j < u->n; j++) {
     Hoist *h = u->at[j];
@@ -631,19 +635,31 @@ static bool has_rows(const Hoist *a) {
   return false;
 }
 
+// The inverse, where a phase in front of g has made it.
+static void take_inverse(HoistCopy *c, Builder *b, const Hoist *first) {
+  const Cut *cut = &first->cut[first->ncuts - 1];
+  Value at[MAX_AXES];
+  uint32_t n = place(first, b, ir_type(first->f, cut->v), c->c0, NULL, at);
+  vmap_put(&c->map, cut->v, ir_load(b, cut->there[0], at, n));
+}
+
 // A decay per row is in vectors that take most of a thread's registers: what is
 // little is done with before them.
-static void copy_all(Users *u, Func *g, const Func *reads, Value c0) {
+static void copy_all(Users *u, Func *g) {
+  Hoist *first = u->at[0];
+  Value c0 = tile_hoist_phase(first, g);
   HoistCopy c[MAX_USERS];
-  uint32_t little = has_rows(u->at[0]) ? 3 : 0;
-  Builder b = {.fn = g, .region = g->body, .span = u->at[0]->f->span};
+  uint32_t little = has_rows(first) ? 3 : 0;
+  bool joins = !first->front || g == first->front;
+  Builder b = {.fn = g, .region = g->body, .span = first->f->span};
   for (uint32_t k = 0; k < u->n; k++) {
     c[k] = tile_hoist_copy(u->at[k], g, c0);
-    if (u->at[k]->joined) tile_hoist_join_copy(&c[0], &b, &c[k]);
+    if (u->at[k]->joined && joins) tile_hoist_join_copy(&c[0], &b, &c[k]);
   }
+  if (first->front && g == first->g) take_inverse(&c[0], &b, first);
   for (uint32_t i = 0; i < little; i++)
-    for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, reads, i, i);
-  for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, reads, little, 3);
+    for (uint32_t k = 0; k < u->n; k++) copy_cuts(first, &c[k], g, i, i);
+  for (uint32_t k = 0; k < u->n; k++) copy_cuts(first, &c[k], g, little, 3);
 }
 
 // Decays of rows are in vectors of their own for what reads see and for what is
@@ -661,13 +677,31 @@ static bool is_split(const Users *u) {
   return with > 0 && without > 1;
 }
 
-static Func *hoist(Users *u) {
+// Do others need the inverse, and all that is made of it more registers than
+// one kernel has? It is handed over then, as what those need.
+static bool is_in_front(const Users *u) {
+  const Hoist *a = u->at[0];
+  bool joined = false;
+  for (uint32_t k = 0; k < u->n; k++) joined |= u->at[k]->joined;
+  return joined && has_rows(a) && a->ncuts < MAX_CUTS;
+}
+
+static void add_front(Hoist *a) {
+  Op *inverse = tile_hoist_inverse(a);
+  a->front = outline_func(a->f, "inverses", 0, true);
+  a->cut[a->ncuts++] =
+      (Cut){.v = inverse->res[0], .def = inverse, .parts = 1, .same = -1};
+}
+
+static void hoist(Users *u) {
   Hoist *a = u->at[0];
   a->g = outline_func(a->f, "chunks", 0, true);
   if (is_split(u)) a->reads = outline_func(a->f, "reads", 0, true);
+  if (is_in_front(u)) add_front(a);
   workspace(u);
-  copy_all(u, a->g, a->reads, tile_hoist_phase(a, a->g));
-  if (a->reads) copy_all(u, a->reads, a->reads, tile_hoist_phase(a, a->reads));
+  if (a->front) copy_all(u, a->front);
+  copy_all(u, a->g);
+  if (a->reads) copy_all(u, a->reads);
   for (uint32_t k = 0; k < u->n; k++)
     for (uint32_t i = 0; i < u->at[k]->ncuts; i++)
       take(u->at[k], &u->at[k]->cut[i]);
@@ -675,7 +709,6 @@ static Func *hoist(Users *u) {
              "%s: %u values of a chunk that do not depend on the "
              "state are found by a phase before",
              a->f->name, a->ncuts);
-  return a->g;
 }
 
 // Where its phase goes: in front of the first that takes from it. What phases
@@ -695,9 +728,8 @@ static bool uses(const Users *u, const Func *f) {
 
 bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
   uint32_t n = m->funcs.n;
-  Func **old = NEWN(m->arena, Func *, n + 1),
-       **made = NEWN(m->arena, Func *, n + 1),
-       **reads = NEWN(m->arena, Func *, n + 1);
+  Func **old = NEWN(m->arena, Func *, n + 1);
+  const Hoist **made = NEWN(m->arena, const Hoist *, n + 1);
   bool *has_joined = NEWN(m->arena, bool, n + 1);
   for (uint32_t i = 0; i < n; i++) {
     Users u;
@@ -707,13 +739,14 @@ bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
       continue;
     for (uint32_t k = i + 1; k < n; k++)
       has_joined[k] |= uses(&u, m->funcs.at[k]);
-    uint32_t at = first_user(&u, old, i);
-    made[at] = hoist(&u);
-    reads[at] = u.at[0]->reads;
+    made[first_user(&u, old, i)] = u.at[0];
+    hoist(&u);
   }
   for (uint32_t i = 0; i < n; i++) {
-    if (made[i]) outline_put(made[i], old[i]);
-    if (reads[i]) outline_put(reads[i], old[i]);
+    if (!made[i]) continue;
+    if (made[i]->front) outline_put(made[i]->front, old[i]);
+    outline_put(made[i]->g, old[i]);
+    if (made[i]->reads) outline_put(made[i]->reads, old[i]);
   }
   return true;
 }
