@@ -10,14 +10,14 @@
 // the first branch of a task, which most tasks take: bounds keep it inside. So
 // all that a task reads is on its way at once, and scalars, sines and barriers
 // take their time meanwhile. Others' rows stay in their branch. Level frag;
-// functions without products, steps and loops, inputs only. Needs:
-// thin_columns. Tests: test/passes/early_loads.
+// functions without products, steps and loops, what phases in front have made
+// too. Needs: thin_columns. Tests: test/passes/early_loads.
 #include "ir/layout.h"
 #include "passes/pass.h"
 
 // Is it of a tensor that nothing writes?
 static bool is_load(const Func *f, const Op *op) {
-  return op->code == OP_GLOAD && ir_is_input(f, op->args[0]);
+  return op->code == OP_GLOAD && !ir_is_stored(f->body, op->args[0]);
 }
 
 // A tile of one, or its columns or rows?
