@@ -219,16 +219,28 @@ static bool all_there(const Hoist *a, const Hoist *b) {
   return true;
 }
 
-static bool same_inverse(Hoist *a, Hoist *b, const Op *x, const Op *y) {
-  Func *g = outline_func(a->f, "same", 0, true);
-  if (!join_axes(a, b, x, y, g)) return false;
+// In a function g of a's that has b's axes too.
+static bool same_in(Hoist *a, Hoist *b, Func *g, Value x, Value y) {
   Value c0 = tile_hoist_phase(a, g);
   Builder in = {.fn = g, .region = g->body, .span = a->f->span};
   HoistCopy p = tile_hoist_copy(a, g, c0), q = tile_hoist_copy(b, g, c0);
   join_steps(&p, &in, &q);
-  Value s = tile_hoist_copied(&p, &in, x->res[0]);
-  Value t = tile_hoist_copied(&q, &in, y->res[0]);
+  Value s = tile_hoist_copied(&p, &in, x);
+  Value t = tile_hoist_copied(&q, &in, y);
   return is_same(g, s, t);
+}
+
+static bool same_inverse(Hoist *a, Hoist *b, const Op *x, const Op *y) {
+  Func *g = outline_func(a->f, "same", 0, true);
+  return join_axes(a, b, x, y, g) && same_in(a, b, g, x->res[0], y->res[0]);
+}
+
+bool tile_hoist_same(Hoist *a, Hoist *b, Value x, Value y) {
+  return same_in(a, b, outline_func(a->f, "same", 0, true), x, y);
+}
+
+Value tile_hoist_position(HoistCopy *c, Builder *b) {
+  return tile_hoist_copied(c, b, position(c->a));
 }
 
 bool tile_hoist_join(Hoist *a, Hoist *b) {

@@ -24,11 +24,11 @@
 // chunk that is not whole, or not done at once, is found too, and not used.
 // Tiles of rows that lie apart (turns of steps) are handed over too, in order.
 // With decays per row what is little is handed over first, and of f32 products
-// of steps last; of cotangents what needs no inverse,
-// if that is several tiles, is found by a phase of its own, p.reads.
-// Recurrences with the same inverse share a phase (hoist_join.c); with decays
-// per row a phase in front of it, p.inverses, which hands the inverse over.
-// Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:
+// of steps last; of cotangents what needs no inverse, if that is several tiles,
+// is found by a phase of its own, p.reads. Recurrences with the same inverse
+// share a phase (hoist_join.c); with decays per row that is one in front,
+// p.inverses, which hands the inverse over: p.chunks multiplies tiles that are
+// there, by it. Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:
 // test/passes/outline_chunks/.
 #include "ir/target.h"
 #include "passes/support/cost.h"
@@ -390,14 +390,18 @@ static bool needs_inverse(const Hoist *a, Value v) {
   return is_inverted(a, v, seen);
 }
 
-// Which phase of `first` has it?
+// Which phase of `first` has it? In front of g: the inverse, sums of rows'
+// decays, and what those that have joined hand over.
 static const Func *phase_of(const Hoist *first, const Hoist *a,
                             const Cut *cut) {
   const Op *inverse = tile_hoist_inverse(a);
-  bool front = a->joined || (inverse && cut->v == inverse->res[0]);
-  if (first->front && front) return first->front;
-  bool later = ir_type(a->f, cut->v)->n == 2 && !needs_inverse(a, cut->v);
-  return first->reads && later ? first->reads : first->g;
+  const Type *t = ir_type(a->f, cut->v);
+  bool itself = inverse && cut->v == inverse->res[0];
+  bool sum = t->n == 0 || (t->n == 1 && !is_step(a, t->axis[0]));
+  if (!itself && needs_inverse(a, cut->v) && !a->joined) return first->g;
+  if (first->front && (itself || sum || a->joined || !first->reads))
+    return first->front;
+  return first->reads && (t->n == 2 || first->front) ? first->reads : first->g;
 }
 
 static void copy_cuts(const Hoist *first, HoistCopy *c, Func *g, uint32_t from,
@@ -635,12 +639,26 @@ static bool has_rows(const Hoist *a) {
   return false;
 }
 
-// The inverse, where a phase in front of g has made it.
-static void take_inverse(HoistCopy *c, Builder *b, const Hoist *first) {
-  const Cut *cut = &first->cut[first->ncuts - 1];
+// A tile of the chunk that begins at step c0, which another phase has made.
+static void take_tile(HoistCopy *c, Builder *b, Value v, const Cut *cut,
+                      Value c0) {
+  const Hoist *a = c->a;
   Value at[MAX_AXES];
-  uint32_t n = place(first, b, ir_type(first->f, cut->v), c->c0, NULL, at);
-  vmap_put(&c->map, cut->v, ir_load(b, cut->there[0], at, n));
+  uint32_t n = place(a, b, ir_type(a->f, v), c0, NULL, at);
+  vmap_put(&c->map, v, ir_load(b, cut->there[0], at, n));
+}
+
+static void take_tiles(HoistCopy *c, Builder *b, const Func *g) {
+  const Hoist *a = c->a;
+  for (uint32_t i = 0; i < a->ncuts; i++) {
+    const Cut *cut = &a->cut[i];
+    if (ir_type(a->f, cut->v)->n == 2 && cut->parts == 1 &&
+        phase_of(a, a, cut) != g)
+      take_tile(c, b, cut->v, cut, c->c0);
+  }
+  for (uint32_t i = 0; i < a->ngiven; i++)
+    take_tile(c, b, a->given[i].v, &a->given[i].of->cut[a->given[i].cut],
+              tile_hoist_position(c, b));
 }
 
 // A decay per row is in vectors that take most of a thread's registers: what is
@@ -656,7 +674,7 @@ static void copy_all(Users *u, Func *g) {
     c[k] = tile_hoist_copy(u->at[k], g, c0);
     if (u->at[k]->joined && joins) tile_hoist_join_copy(&c[0], &b, &c[k]);
   }
-  if (first->front && g == first->g) take_inverse(&c[0], &b, first);
+  if (first->front && g == first->g) take_tiles(&c[0], &b, g);
   for (uint32_t i = 0; i < little; i++)
     for (uint32_t k = 0; k < u->n; k++) copy_cuts(first, &c[k], g, i, i);
   for (uint32_t k = 0; k < u->n; k++) copy_cuts(first, &c[k], g, little, 3);
@@ -686,18 +704,59 @@ static bool is_in_front(const Users *u) {
   return joined && has_rows(a) && a->ncuts < MAX_CUTS;
 }
 
-static void add_front(Hoist *a) {
-  Op *inverse = tile_hoist_inverse(a);
+// Does a recurrence that has joined hand v over?
+static bool is_given(Users *u, Value v) {
+  Hoist *a = u->at[0];
+  for (uint32_t k = 1; k < u->n; k++)
+    for (uint32_t i = 0; u->at[k]->joined && i < u->at[k]->ncuts; i++) {
+      const Cut *cut = &u->at[k]->cut[i];
+      if (a->ngiven == MAX_GIVEN || cut->parts > 1 ||
+          !tile_hoist_same(a, u->at[k], v, cut->v))
+        continue;
+      a->given[a->ngiven++] = (Given){v, u->at[k], i};
+      return true;
+    }
+  return false;
+}
+
+static void add_tile(Hoist *a, Value v) {
+  uint32_t n = a->ncuts;
+  if (n == MAX_CUTS) return;
+  add_cut(a, v);
+  if (a->ncuts > n) a->cut[n].parts = 1, a->cut[n].same = -1;
+}
+
+// Tiles that v is a product of, or what that is made of.
+static void add_operands(Users *u, Value v, bool *seen) {
+  Hoist *a = u->at[0];
+  const Op *op = ir_def(a->f, v);
+  if (!op || seen[v] || !in_loop(a, v) || op->code == OP_TRINV) return;
+  seen[v] = true;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Value x = op->args[i];
+    const Type *t = ir_type(a->f, x);
+    bool tile = op->code == OP_DOT && t->n == 2 && dtype_size(t->dtype) == 2 &&
+                !needs_inverse(a, x) && is_heavy(a, x);
+    if (!tile) add_operands(u, x, seen);
+    else if (!is_given(u, x)) add_tile(a, x);
+  }
+}
+
+static void add_front(Users *u) {
+  Hoist *a = u->at[0];
+  bool *seen = NEWN(a->m->arena, bool, a->f->values.n);
+  uint32_t n = a->ncuts;
   a->front = outline_func(a->f, "inverses", 0, true);
-  a->cut[a->ncuts++] =
-      (Cut){.v = inverse->res[0], .def = inverse, .parts = 1, .same = -1};
+  add_tile(a, tile_hoist_inverse(a)->res[0]);
+  for (uint32_t i = 0; i < n; i++)
+    if (needs_inverse(a, a->cut[i].v)) add_operands(u, a->cut[i].v, seen);
 }
 
 static void hoist(Users *u) {
   Hoist *a = u->at[0];
   a->g = outline_func(a->f, "chunks", 0, true);
   if (is_split(u)) a->reads = outline_func(a->f, "reads", 0, true);
-  if (is_in_front(u)) add_front(a);
+  if (is_in_front(u)) add_front(u);
   workspace(u);
   if (a->front) copy_all(u, a->front);
   copy_all(u, a->g);
@@ -745,8 +804,8 @@ bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < n; i++) {
     if (!made[i]) continue;
     if (made[i]->front) outline_put(made[i]->front, old[i]);
-    outline_put(made[i]->g, old[i]);
     if (made[i]->reads) outline_put(made[i]->reads, old[i]);
+    outline_put(made[i]->g, old[i]);
   }
   return true;
 }
