@@ -289,8 +289,15 @@ static bool run_jit(Ctx *cx, Bound *b) {
   return ok;
 }
 
+// Workspace is no argument.
+static uint32_t arguments(const Func *f) {
+  uint32_t n = 0;
+  while (n < f->params.n && f->params.at[n].role != PR_SHARED) n++;
+  return n;
+}
+
 bool run_bind(Ctx *cx, Bound *b, const Options *o, uint64_t seed) {
-  if (!b->f || b->f->params.n > 64 || b->m->dims.syms.n > 64) {
+  if (!b->f || arguments(b->f) > 64 || b->m->dims.syms.n > 64) {
     fprintf(stderr, "attn-run: no such program\n");
     return false;
   }

@@ -69,7 +69,7 @@ typedef struct Halves {
   Side side;
   Gid dx[MAX_ITEMS], db[MAX_ITEMS];  // by item: sums so far
   Gid phi;
-  Gid weak;  // are all decays of the chunk?
+  Gid weak;  // are all decays of the chunk? 0: always
   bool gates;
   Gid first;                              // what is made in this order
   Gid order[4 * MAX_ITEMS * MAX_LEVELS];  // in which values are made
@@ -439,10 +439,17 @@ static void add_borders(Halves *x) {
 }
 
 // ---------------------------------------------------------------- whole
+// Of any chunk, whatever the gates are?
+static bool always_weak(const GradWalk *w) {
+  return w->falling && w->least >= -COST_GRAD_WEAK_STEP &&
+         w->least * COST_GRAD_CHUNK >= -COST_GRAD_MOST_GROWTH;
+}
+
 // The decays of each row, of which one that is too strong is more than all may
-// be; then rows that have more.
+// be; then rows that have more. 0: none ever has.
 static Gid is_weak(const Chunks *c) {
   Grad *g = c->g;
+  if (always_weak(c->w)) return 0;
   Gid d = grad_chunk_decay(c, c->at), one = grad_num(g, 1);
   Gid size = grad_2(g, OP_MAX, d, grad_1(g, OP_NEG, d));
   Gid strong = grad_2(g, OP_LT, grad_num(g, COST_GRAD_WEAK_STEP), size);
@@ -586,6 +593,10 @@ static void choose(Halves *x, const Halves *one, Gid *v, Gid other) {
 }
 
 static void add_pairs(Halves *x) {
+  if (!x->weak) {
+    add_whole(x);
+    return;
+  }
   Halves *one = NEW(x->g->arena, Halves);
   *one = *x;
   add_whole(one);
@@ -613,14 +624,14 @@ static Gid paths(const Halves *x, Pair p) {
   Gid whole = grad_2(g, OP_MUL, of_b, of_q);
   whole = grad_sum_all(g, whole, c->w->row);
   whole = grad_or_0(g, grad_chunk_before(c, c->use, c->write), whole);
-  for (Half h = COST_GRAD_CHUNK / 2; h; h /= 2) {
+  for (Half h = COST_GRAD_CHUNK / 2; x->weak && h; h /= 2) {
     Gid other = scaled(x, q, c->write, h, early);
     Gid both = grad_2(g, OP_MUL, scaled(x, b, c->use, h, early), other);
     Gid t = grad_sum_all(g, both, c->w->row);
     t = grad_or_0(g, is_pair(c, c->write, c->use, h), t);
     all = grad_chunk_plus(g, all, t);
   }
-  all = grad_3(g, OP_SELECT, x->weak, whole, all);
+  all = x->weak ? grad_3(g, OP_SELECT, x->weak, whole, all) : whole;
   if (p.k < p.i) {
     Gid same = grad_chunk_dot(c, b.v, q.v, c->w->row);
     same = grad_chunk_product(g, grad_chunk_product(g, same, q.f), b.f);

@@ -642,12 +642,12 @@ static bool is_behind_other(Plan *p, const GradStore *s, const GradKernel *k) {
 
 // The kernel that s is stored by: all gradients with these axes outside, unless
 // their sums are more than registers hold beside scores. Then their points are
-// made in several kernels.
+// made in several kernels. What sums nothing but vectors is no sum that stays.
 static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows,
                              uint64_t inner) {
   Grad *g = p->g;
   uint64_t outer = outer_of(p, s);
-  int64_t sums = sums_of(p, s);
+  int64_t sums = inner ? sums_of(p, s) : 0;
   for (uint32_t i = 0; i < g->nkernels; i++) {
     GradKernel *k = &g->kernel[i];
     bool alike = k->rows == rows || (inner && k->inner == inner);

@@ -10,19 +10,22 @@
 // the first branch of a task, which most tasks take: bounds keep it inside. So
 // all that a task reads is on its way at once, and scalars, sines and barriers
 // take their time meanwhile. Others' rows stay in their branch. Level frag;
-// functions without products, steps and loops, inputs only. Needs:
-// thin_columns. Tests: test/passes/early_loads.
+// functions without products, steps and loops; on sm_90a what phases in front
+// have made too. Needs: thin_columns. Tests: test/passes/early_loads.
 #include "ir/layout.h"
+#include "ir/target.h"
 #include "passes/pass.h"
 
-// Is it of a tensor that nothing writes?
-static bool is_load(const Func *f, const Op *op) {
-  return op->code == OP_GLOAD && ir_is_input(f, op->args[0]);
+// Is it of a tensor that nothing writes? made: one of a phase in front too.
+static bool is_load(const Func *f, const Op *op, bool made) {
+  return op->code == OP_GLOAD &&
+         (ir_is_input(f, op->args[0]) ||
+          (made && !ir_is_stored(f->body, op->args[0])));
 }
 
 // A tile of one, or its columns or rows?
-static bool is_tile(const Func *f, const Op *op) {
-  return is_load(f, op) && ir_type(f, op->res[0])->kind == TK_FRAG;
+static bool is_tile(const Func *f, const Op *op, bool made) {
+  return is_load(f, op, made) && ir_type(f, op->res[0])->kind == TK_FRAG;
 }
 
 // The op that v comes from in that region, or in a region inside.
@@ -50,34 +53,34 @@ static bool is_inside(const Func *f, const Op *op, const Region *r) {
   return true;
 }
 
-static void rise(Func *f, Region *r) {
+static void rise(Func *f, Region *r, bool made) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    if (!is_load(f, op)) continue;
+    if (!is_load(f, op, made)) continue;
     Op *at = earliest(f, op, r);
-    while (at != op && is_load(f, at)) at = at->next;
+    while (at != op && is_load(f, at, made)) at = at->next;
     if (at != op) ir_move_before(op, at);
   }
 }
 
-static void leave(Func *f, Op *branch) {
+static void leave(Func *f, Op *branch, bool made) {
   Region *r = branch->regions[0];
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    if (is_tile(f, op) && is_inside(f, op, r)) ir_move_before(op, branch);
+    if (is_tile(f, op, made) && is_inside(f, op, r)) ir_move_before(op, branch);
   }
 }
 
-static void region(Func *f, Region *r, bool task) {
+static void region(Func *f, Region *r, bool task, bool made) {
   bool first = true;
   for (Op *op = r->first; op; op = op->next) {
     bool plain = op->code == OP_IF && op->nres == 0;
-    if (plain && first && task) leave(f, op);
+    if (plain && first && task) leave(f, op, made);
     first &= !plain;
     for (uint32_t i = 0; i < op->nregions; i++)
-      region(f, op->regions[i], op->code == OP_FOR && r == f->body);
+      region(f, op->regions[i], op->code == OP_FOR && r == f->body, made);
   }
-  rise(f, r);
+  rise(f, r, made);
 }
 
 static void count_loops(void *loops, Op *op) {
@@ -97,10 +100,10 @@ static bool is_plain(Func *f) {
 
 bool pass_early_loads(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  (void)opt;
+  bool made = opt->target && opt->target->gpu.hopper;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (is_plain(f)) region(f, f->body, true);
+    if (is_plain(f)) region(f, f->body, true, made);
   }
   return true;
 }

@@ -12,11 +12,11 @@
 // A step waits for memory longer than for its arithmetic, and nothing else runs
 // on a multiprocessor that has few tasks. Loads of what the program only reads,
 // at indices that follow the step; what is asked for behind the last step reads
-// as 0 and is not used. Kernels without products of matrices: recurrences, and
+// as 0 and is not used. Kernels without products of matrices: recurrences,
 // phases that judge tiles of keys by a mask (passes/stream/mask_bounds.c), each
-// of which meets twice. NVIDIA: a walk of a large state on AMD would lose the
-// second wave to the registers. Level frag. Needs: lower_gpu. Tests:
-// test/passes/walk_ahead/.
+// of which meets twice, and long sums along an axis. NVIDIA: a walk of a large
+// state on AMD would lose the second wave to the registers. Level frag. Needs:
+// lower_gpu. Tests: test/passes/walk_ahead/.
 #include "passes/gpu/prefetch.h"
 #include "passes/support/cost.h"
 
@@ -30,7 +30,7 @@ typedef struct Walk {
   Op *loop;
   Op *load[MAX_LOADS];
   uint32_t n, ahead;  // loads; steps
-  bool judges;
+  bool judges, sums;  // what a mask says; a sum: no walk over steps
 } Walk;
 
 // ---------------------------------------------------------------- candidates
@@ -52,16 +52,34 @@ static bool is_plain(const Op *op) {
   }
 }
 
+// Does it only add up, so many times that what is asked for in vain is little?
+static bool is_long_sum(const Func *f, const Op *loop) {
+  int64_t lo, hi, step;
+  const Region *r = loop->regions[0];
+  if (!ir_const_whole(f, loop->args[0], &lo) ||
+      !ir_const_whole(f, loop->args[1], &hi) ||
+      !ir_const_whole(f, loop->args[2], &step) || step < 1 ||
+      (hi - lo) / step < COST_WALK_SUM * COST_WALK_AHEAD)
+    return false;
+  for (uint32_t i = 0; i < loop->nres; i++) {
+    const Op *add = ir_def(f, r->last->args[i]);
+    if (!add || add->code != OP_ADD || add->args[0] != r->params.at[1 + i])
+      return false;
+  }
+  return true;
+}
+
 // Steps that multiply nothing, share nothing, and have no loops; `judges`: that
-// store nothing, but find what a mask says of all.
-static bool is_walk(const Op *loop, bool judges) {
+// store nothing, but find what a mask says of all, or a sum.
+static bool is_walk(const Func *f, const Op *loop, bool judges) {
   bool stores = false, votes = false;
   for (const Op *op = loop->regions[0]->first; op; op = op->next) {
     if (op->nregions || !is_plain(op)) return false;
     stores |= op->code == OP_GSTORE;
     votes |= op->code == OP_VOTE;
   }
-  return loop->nres && (judges ? votes && !stores : stores && !votes);
+  if (judges) return loop->nres && !stores && (votes || is_long_sum(f, loop));
+  return loop->nres && stores && !votes;
 }
 
 // Registers of a thread.
@@ -77,8 +95,11 @@ static uint32_t words_of(const Type *t) {
 static void find_loads(Walk *w) {
   uint32_t words = 0;
   for (Op *op = w->loop->regions[0]->first; op; op = op->next) {
-    if (op->code != OP_GLOAD || !ir_is_input(w->f, op->args[0]) ||
-        w->n == MAX_LOADS || (w->judges && ir_attr_i(op, AT_INBOUNDS, 0)))
+    if (op->code != OP_GLOAD) continue;
+    bool known = ir_is_input(w->f, op->args[0]) ||
+                 (w->sums && !ir_is_stored(w->f->body, op->args[0]));
+    if (!known || w->n == MAX_LOADS ||
+        (w->judges && ir_attr_i(op, AT_INBOUNDS, 0)))
       continue;
     bool ok = false;
     for (uint32_t i = 1; i < op->nargs; i++)
@@ -89,8 +110,10 @@ static void find_loads(Walk *w) {
     w->load[w->n++] = op;
     words += words_of(ir_type(w->f, op->res[0]));
   }
+  // Sums are many small tasks, which are to be on the multiprocessor at once.
+  uint32_t most = w->sums ? COST_WALK_REGS / 2 : COST_WALK_REGS;
   w->ahead = COST_WALK_AHEAD;
-  while (w->ahead && words * w->ahead > COST_WALK_REGS) w->ahead--;
+  while (w->ahead && words * w->ahead > most) w->ahead--;
 }
 
 // ---------------------------------------------------------------- the new loop
@@ -172,8 +195,9 @@ static void region(Func *f, Region *r, Arena *a, bool judges) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
       region(f, op->regions[i], a, judges);
-    if (op->code != OP_FOR || !is_walk(op, judges)) continue;
+    if (op->code != OP_FOR || !is_walk(f, op, judges)) continue;
     Walk w = {.f = f, .a = a, .loop = op, .judges = judges};
+    w.sums = judges && is_long_sum(f, op);
     find_loads(&w);
     if (w.n && w.ahead) rewrite(&w);
   }

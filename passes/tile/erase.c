@@ -73,34 +73,114 @@ static Value times(Builder *b, Value x, Value f) {
   return f ? ir_2(b, OP_MUL, x, f) : x;
 }
 
+// ---------------------------------------------------------------- memory
+// b without a factor 2 ** (the decay of its step), or 0.
+static Value undecayed(const Steps *s, uint32_t i, Value v) {
+  const Op *op = ir_def(s->t->from, v);
+  for (uint32_t k = 0; op && op->code == OP_MUL && k < 2; k++)
+    if (tile_matrix_is_decay(s, i, op->args[k])) return op->args[1 - k];
+  return 0;
+}
+
+// Does it walk against the order of memory, with decays of rows? What it reads
+// in front of a step's decay is scaled as the walk in that order scales what it
+// writes, and the other way round: recurrence and adjoint have the same tiles.
+static bool turns(const Steps *s, uint32_t i) {
+  const Decay *d = &s->decay[i];
+  return s->turned && d->vector && !d->columns && !d->fixed;
+}
+
+enum { MAX_SIDES = 4 };
+
+// Steps as the walk in the order of memory counts them, until `turn_back`.
+static void turn(Steps *s, Value *was) {
+  Side *side[MAX_SIDES] = {&s->rows, &s->cols, &s->sums, &s->front_writes};
+  s->turned = false;
+  for (uint32_t k = 0; k < MAX_SIDES; k++) {
+    was[k] = side[k]->step;
+    side[k]->step = side[k]->at;
+    side[k]->turned = false;
+  }
+}
+
+static void turn_back(Steps *s, const Value *was) {
+  Side *side[MAX_SIDES] = {&s->rows, &s->cols, &s->sums, &s->front_writes};
+  s->turned = true;
+  for (uint32_t k = 0; k < MAX_SIDES; k++) {
+    side[k]->step = was[k];
+    side[k]->turned = true;
+  }
+}
+
 // ---------------------------------------------------------------- vectors
+static Value since(Steps *s, Builder *b, uint32_t i, Side *side, Value v,
+                   bool before) {
+  if (s->decay[i].halves) return tile_halves_since(s, b, i, side, v, before);
+  return tile_matrix_read_scaled(s, b, i, side, v, before);
+}
+
+static Value until(Steps *s, Builder *b, uint32_t i, Side *side, Vector x) {
+  if (s->decay[i].halves) return tile_halves_until(s, b, i, side, x);
+  return tile_matrix_write_scaled(s, b, i, side, x, 0);
+}
+
 // A decay per row is in the vectors themselves.
 static Vector reader(Steps *s, Builder *b, uint32_t i, Side *side, Value v,
                      bool before) {
   Vector x = tile_matrix_vector(s, b, side, v, s->affine[i].row);
-  if (s->decay[i].halves) x.v = tile_halves_since(s, b, i, side, x.v, before);
-  else if (s->decay[i].vector)
-    x.v = tile_matrix_read_scaled(s, b, i, side, x.v, before);
+  Value was[MAX_SIDES];
+  if (!s->decay[i].vector) return x;
+  if (!before || !turns(s, i)) {
+    x.v = since(s, b, i, side, x.v, before);
+    return x;
+  }
+  turn(s, was);
+  x.v = until(s, b, i, side, (Vector){.v = x.v});
+  turn_back(s, was);
   return x;
 }
 
 static Vector writer(Steps *s, Builder *b, uint32_t i, Side *side,
                      const AffineWrite *w) {
-  Vector x = tile_matrix_vector(s, b, side, w->b, s->affine[i].row);
+  Value was[MAX_SIDES], q = turns(s, i) ? undecayed(s, i, w->b) : 0;
+  Vector x = tile_matrix_vector(s, b, side, q ? q : w->b, s->affine[i].row);
   if (!s->decay[i].vector) return x;
-  if (s->decay[i].halves)
-    return (Vector){.v = tile_halves_until(s, b, i, side, x)};
-  return (Vector){.v = tile_matrix_write_scaled(s, b, i, side, x, 0)};
+  if (!turns(s, i)) return (Vector){.v = until(s, b, i, side, x)};
+  turn(s, was);
+  x.v = since(s, b, i, side, x.v, !q);
+  turn_back(s, was);
+  return (Vector){.v = times(b, x.v, x.f)};
 }
+
+static Value in_memory(Steps *s, Builder *b, uint32_t i, const Sight *at,
+                       Value q, const AffineWrite *w);
 
 // What vectors q along x see of those that w writes along y, but for q's
 // factor.
 static Value seen_of(Steps *s, Builder *b, uint32_t i, const Sight *at, Value q,
                      const AffineWrite *w) {
+  if (at->sees == SEES_BEFORE && turns(s, i) &&
+      !tile_matrix_vector(s, b, at->x, q, s->affine[i].row).f)
+    return in_memory(s, b, i, at, q, w);
   if (s->decay[i].halves) return tile_halves_seen(s, b, i, at, q, w->b);
   Vector x = reader(s, b, i, at->x, q, at->sees == SEES_BEFORE);
   Vector y = writer(s, b, i, at->y, w);
   return tile_matrix_seen(s, b, i, at, x, y);
+}
+
+// The same of a walk that turns, as the walk in the order of memory has it:
+// vectors change places, and sums of decays are those between the two.
+static Value in_memory(Steps *s, Builder *b, uint32_t i, const Sight *at,
+                       Value q, const AffineWrite *w) {
+  Value was[MAX_SIDES], x = undecayed(s, i, w->b);
+  Sight back = {.x = at->y, .y = at->x};
+  AffineWrite y = {.b = q};
+  back.sees = x ? SEES_EARLIER : SEES_BEFORE;
+  if (!x) x = w->b;
+  turn(s, was);
+  Value p = seen_of(s, b, i, &back, x, &y);
+  turn_back(s, was);
+  return times(b, p, tile_matrix_vector(s, b, at->y, x, s->affine[i].row).f);
 }
 
 // A decay that is one number a step.

@@ -81,12 +81,14 @@ static Gates gates(Steps *s, Builder *b, uint32_t i, Side *side) {
   return x;
 }
 
-// The sum of the same numbers.
+// The sum of the same numbers, along the axis that is the rows' of the walk in
+// the order of memory.
 Value tile_halves_total(Steps *s, Builder *b, uint32_t i) {
-  Gates g = gates(s, b, i, &s->rows);
+  Side *side = s->turned ? &s->cols : &s->rows;
+  Gates g = gates(s, b, i, side);
   Value hi = ir_cast(b, DT_F32, g.hi), lo = ir_cast(b, DT_F32, g.lo);
   Value v = ir_2(b, OP_ADD, hi, lo);
-  return ir_reduce(b, RK_SUM, v, &s->rows.axis, 1);
+  return ir_reduce(b, RK_SUM, v, &side->axis, 1);
 }
 
 // The sum of the gates of the steps where `in` holds, along s->sums.

@@ -7,7 +7,7 @@
 #include "ir/target.h"
 #include "passes/pass.h"
 
-enum { MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 8 };
+enum { MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 8, MAX_GIVEN = 4 };
 
 // A value that is handed over.
 typedef struct Cut {
@@ -19,12 +19,23 @@ typedef struct Cut {
   int same;                 // number of the cut of `first`, or -1
 } Cut;
 
+struct Hoist;
+
+// A value that is one that another recurrence hands over.
+typedef struct Given {
+  Value v;
+  struct Hoist *of;
+  uint32_t cut;
+} Given;
+
 typedef struct Hoist {
   Ctx *cx;
   Module *m;
   const Target *target;
   Func *f, *g;
-  Func *reads;  // a second phase, of what needs no inverse, or NULL
+  Func *reads;  // a phase of what needs no inverse, or NULL
+  Func *front;  // a phase in front of both, of the inverse and of what those
+                // that have joined need, or NULL
   Op *loop;
   int lane;
   int64_t chunk;
@@ -32,6 +43,8 @@ typedef struct Hoist {
   bool *late;     // by value: depends on the state or on the lane
   Cut cut[MAX_CUTS];
   uint32_t ncuts;
+  Given given[MAX_GIVEN];  // tiles of g
+  uint32_t ngiven;
   uint32_t npar, par[MAX_AXES];
   const struct Hoist *first;  // of a phase: that of what it is a phase of
   bool joined;                // has another recurrence's phase
@@ -57,6 +70,12 @@ bool tile_hoist_same_attrs(const Op *x, const Op *y);
 bool tile_hoist_join(Hoist *a, Hoist *b);
 // Does it walk against the order of the steps, as cotangents do?
 bool tile_hoist_backward(const Hoist *a);
+// Are x of a and y of b, which has joined, the same in each chunk?
+bool tile_hoist_same(Hoist *a, Hoist *b, Value x, Value y);
+// Where a chunk begins in memory.
+Value tile_hoist_position(HoistCopy *c, Builder *b);
+// The only inverse that a chunk has, or NULL.
+Op *tile_hoist_inverse(const Hoist *a);
 // The chunk and the inverse of c, which has joined, are those of a.
 void tile_hoist_join_copy(HoistCopy *a, Builder *b, HoistCopy *c);
 

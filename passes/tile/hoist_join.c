@@ -29,8 +29,7 @@ static void note_inverse(void *data, Op *op) {
   s->n++;
 }
 
-// The only one of the loop, or NULL.
-static Op *inverse_of(const Hoist *a) {
+Op *tile_hoist_inverse(const Hoist *a) {
   Search s = {.a = a};
   ir_walk(a->loop->regions[0], note_inverse, &s);
   return s.n == 1 ? s.op : NULL;
@@ -93,23 +92,45 @@ static void join_steps(HoistCopy *a, Builder *b, HoistCopy *c) {
 }
 
 // ---------------------------------------------------------------- the axes
+static bool listed(const IrAttr *axes, uint32_t axis) {
+  for (uint32_t i = 0; i < axes->n; i++)
+    if (axes->list[i] == axis) return true;
+  return false;
+}
+
+// The next axis of steps of a's from *at on that is none of the inverse's, as
+// those that decays are summed along; or a new one.
+static uint32_t other_steps(const Hoist *a, const IrAttr *inverse,
+                            const Axis *p, Func *f, uint32_t *at) {
+  for (uint32_t i = *at; i < a->f->axes.n; i++) {
+    const Axis *q = &a->f->axes.at[i];
+    if (q->role != AX_STEP || q->extent != p->extent || listed(inverse, i))
+      continue;
+    *at = i + 1;
+    return i;
+  }
+  *at = a->f->axes.n;
+  return ir_axis(f, p->name, p->role, p->extent);
+}
+
 // b's axes in f, a copy of a's function: those of the inverse x are those of y,
-// steps else are new, all others are what they are in both.
+// steps else come in a's order, all others are what they are in both.
 static bool join_axes(const Hoist *a, Hoist *b, const Op *x, const Op *y,
                       Func *f) {
   const IrAttr *to = ir_attr(x, AT_AXES), *from = ir_attr(y, AT_AXES);
-  uint32_t *axes = NEWN(a->m->arena, uint32_t, b->f->axes.n);
+  uint32_t *axes = NEWN(a->m->arena, uint32_t, b->f->axes.n), at = 0;
   if (!to || !from || to->n != from->n) return false;
   for (uint32_t i = 0; i < b->f->axes.n; i++) {
     const Axis *p = &b->f->axes.at[i];
     const Axis *q = i < a->f->axes.n ? &a->f->axes.at[i] : NULL;
-    bool same =
-        q && p->role != AX_STEP && p->role == q->role && p->extent == q->extent;
+    bool same = q && p->role == q->role && p->extent == q->extent;
     axes[i] = UINT32_MAX;
     for (uint32_t k = 0; k < from->n; k++)
       if (from->list[k] == i) axes[i] = (uint32_t)to->list[k];
     if (axes[i] != UINT32_MAX) continue;
-    axes[i] = same ? i : ir_axis(f, p->name, p->role, p->extent);
+    axes[i] = p->role == AX_STEP ? other_steps(a, to, p, f, &at)
+              : same             ? i
+                                 : ir_axis(f, p->name, p->role, p->extent);
   }
   b->axes = axes;
   return true;
@@ -198,20 +219,32 @@ static bool all_there(const Hoist *a, const Hoist *b) {
   return true;
 }
 
-static bool same_inverse(Hoist *a, Hoist *b, const Op *x, const Op *y) {
-  Func *g = outline_func(a->f, "same", 0, true);
-  if (!join_axes(a, b, x, y, g)) return false;
+// In a function g of a's that has b's axes too.
+static bool same_in(Hoist *a, Hoist *b, Func *g, Value x, Value y) {
   Value c0 = tile_hoist_phase(a, g);
   Builder in = {.fn = g, .region = g->body, .span = a->f->span};
   HoistCopy p = tile_hoist_copy(a, g, c0), q = tile_hoist_copy(b, g, c0);
   join_steps(&p, &in, &q);
-  Value s = tile_hoist_copied(&p, &in, x->res[0]);
-  Value t = tile_hoist_copied(&q, &in, y->res[0]);
+  Value s = tile_hoist_copied(&p, &in, x);
+  Value t = tile_hoist_copied(&q, &in, y);
   return is_same(g, s, t);
 }
 
+static bool same_inverse(Hoist *a, Hoist *b, const Op *x, const Op *y) {
+  Func *g = outline_func(a->f, "same", 0, true);
+  return join_axes(a, b, x, y, g) && same_in(a, b, g, x->res[0], y->res[0]);
+}
+
+bool tile_hoist_same(Hoist *a, Hoist *b, Value x, Value y) {
+  return same_in(a, b, outline_func(a->f, "same", 0, true), x, y);
+}
+
+Value tile_hoist_position(HoistCopy *c, Builder *b) {
+  return tile_hoist_copied(c, b, position(c->a));
+}
+
 bool tile_hoist_join(Hoist *a, Hoist *b) {
-  const Op *x = inverse_of(a), *y = inverse_of(b);
+  const Op *x = tile_hoist_inverse(a), *y = tile_hoist_inverse(b);
   if (!x || !y || a->chunk != b->chunk || !all_there(a, b) ||
       !same_inverse(a, b, x, y))
     return false;
@@ -221,6 +254,6 @@ bool tile_hoist_join(Hoist *a, Hoist *b) {
 
 void tile_hoist_join_copy(HoistCopy *a, Builder *b, HoistCopy *c) {
   join_steps(a, b, c);
-  vmap_put(&c->map, inverse_of(c->a)->res[0],
-           tile_hoist_copied(a, b, inverse_of(a->a)->res[0]));
+  vmap_put(&c->map, tile_hoist_inverse(c->a)->res[0],
+           tile_hoist_copied(a, b, tile_hoist_inverse(a->a)->res[0]));
 }

@@ -71,8 +71,7 @@ static Vector vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis) {
   return x;
 }
 
-// 2 ** (the decay of a step).
-static bool is_decay(const Steps *s, uint32_t i, Value f) {
+bool tile_matrix_is_decay(const Steps *s, uint32_t i, Value f) {
   const Op *op = ir_def(s->t->from, f);
   return op && op->code == OP_EXP2 && op->args[0] == s->affine[i].decay;
 }
@@ -82,7 +81,7 @@ Vector tile_matrix_undecayed(Steps *s, Builder *b, uint32_t i, Side *side,
   Vector x = {0};
   *decayed = false;
   for (Value one; strip(s->t->from, &v, s->affine[i].row, &one);) {
-    if (one && !*decayed && is_decay(s, i, one)) *decayed = true;
+    if (one && !*decayed && tile_matrix_is_decay(s, i, one)) *decayed = true;
     else if (one) x.f = times(b, x.f, factor(s, b, side, one));
   }
   x.v = tile_step_spread(b, tile_step_along(s, b, side, v), side);

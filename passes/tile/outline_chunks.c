@@ -24,10 +24,11 @@
 // chunk that is not whole, or not done at once, is found too, and not used.
 // Tiles of rows that lie apart (turns of steps) are handed over too, in order.
 // With decays per row what is little is handed over first, and of f32 products
-// of steps last; of cotangents what needs no inverse,
-// if that is several tiles, is found by a phase of its own, p.reads.
-// Recurrences with the same inverse share a phase (hoist_join.c). Level tile,
-// GPU targets with TMA and AMD. Needs: tile. Tests:
+// of steps last; of cotangents what needs no inverse, if that is several tiles,
+// is found by a phase of its own, p.reads. Recurrences with the same inverse
+// share a phase (hoist_join.c); with decays per row that is one in front,
+// p.inverses, which hands the inverse over: p.chunks multiplies tiles that are
+// there, by it. Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:
 // test/passes/outline_chunks/.
 #include "ir/target.h"
 #include "passes/support/cost.h"
@@ -389,22 +390,28 @@ static bool needs_inverse(const Hoist *a, Value v) {
   return is_inverted(a, v, seen);
 }
 
-// Which of two phases has it?
-static bool in_phase(const Hoist *a, const Cut *cut, const Func *g,
-                     const Func *reads) {
-  bool later =
-      reads && ir_type(a->f, cut->v)->n == 2 && !needs_inverse(a, cut->v);
-  return later == (g == reads);
+// Which phase of `first` has it? In front of g: the inverse, sums of rows'
+// decays, and what those that have joined hand over.
+static const Func *phase_of(const Hoist *first, const Hoist *a,
+                            const Cut *cut) {
+  const Op *inverse = tile_hoist_inverse(a);
+  const Type *t = ir_type(a->f, cut->v);
+  bool itself = inverse && cut->v == inverse->res[0];
+  bool sum = t->n == 0 || (t->n == 1 && !is_step(a, t->axis[0]));
+  if (!itself && needs_inverse(a, cut->v) && !a->joined) return first->g;
+  if (first->front && (itself || sum || a->joined || !first->reads))
+    return first->front;
+  return first->reads && (t->n == 2 || first->front) ? first->reads : first->g;
 }
 
-static void copy_cuts(HoistCopy *c, Func *g, const Func *reads, uint32_t from,
+static void copy_cuts(const Hoist *first, HoistCopy *c, Func *g, uint32_t from,
                       uint32_t to) {
   Hoist *a = c->a;
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
   for (uint32_t i = 0; i < a->ncuts; i++) {
     uint32_t k = order(a, &a->cut[i]);
-    if (a->cut[i].same < 0 && in_phase(a, &a->cut[i], g, reads) && k >= from &&
-        k <= to)
+    if (a->cut[i].same < 0 && phase_of(first, a, &a->cut[i]) == g &&
+        k >= from && k <= to)
       hand_over(c, &b, &a->cut[i]);
   }
 }
@@ -508,6 +515,7 @@ static void workspace_of(Users *u, uint32_t k, uint32_t i, uint32_t n) {
   uint32_t at = first->f->params.n;
   c->there[n] = ir_param(first->g, "made", PR_SHARED, t);
   if (first->reads) ir_param(first->reads, "made", PR_SHARED, t);
+  if (first->front) ir_param(first->front, "made", PR_SHARED, t);
   outline_share(first->f, "made", t, at);
   for (uint32_t j = 0; j < u->n; j++) {
     Hoist *h = u->at[j];
@@ -631,19 +639,45 @@ static bool has_rows(const Hoist *a) {
   return false;
 }
 
+// A tile of the chunk that begins at step c0, which another phase has made.
+static void take_tile(HoistCopy *c, Builder *b, Value v, const Cut *cut,
+                      Value c0) {
+  const Hoist *a = c->a;
+  Value at[MAX_AXES];
+  uint32_t n = place(a, b, ir_type(a->f, v), c0, NULL, at);
+  vmap_put(&c->map, v, ir_load(b, cut->there[0], at, n));
+}
+
+static void take_tiles(HoistCopy *c, Builder *b, const Func *g) {
+  const Hoist *a = c->a;
+  for (uint32_t i = 0; i < a->ncuts; i++) {
+    const Cut *cut = &a->cut[i];
+    if (ir_type(a->f, cut->v)->n == 2 && cut->parts == 1 &&
+        phase_of(a, a, cut) != g)
+      take_tile(c, b, cut->v, cut, c->c0);
+  }
+  for (uint32_t i = 0; i < a->ngiven; i++)
+    take_tile(c, b, a->given[i].v, &a->given[i].of->cut[a->given[i].cut],
+              tile_hoist_position(c, b));
+}
+
 // A decay per row is in vectors that take most of a thread's registers: what is
 // little is done with before them.
-static void copy_all(Users *u, Func *g, const Func *reads, Value c0) {
+static void copy_all(Users *u, Func *g) {
+  Hoist *first = u->at[0];
+  Value c0 = tile_hoist_phase(first, g);
   HoistCopy c[MAX_USERS];
-  uint32_t little = has_rows(u->at[0]) ? 3 : 0;
-  Builder b = {.fn = g, .region = g->body, .span = u->at[0]->f->span};
+  uint32_t little = has_rows(first) ? 3 : 0;
+  bool joins = !first->front || g == first->front;
+  Builder b = {.fn = g, .region = g->body, .span = first->f->span};
   for (uint32_t k = 0; k < u->n; k++) {
     c[k] = tile_hoist_copy(u->at[k], g, c0);
-    if (u->at[k]->joined) tile_hoist_join_copy(&c[0], &b, &c[k]);
+    if (u->at[k]->joined && joins) tile_hoist_join_copy(&c[0], &b, &c[k]);
   }
+  if (first->front && g == first->g) take_tiles(&c[0], &b, g);
   for (uint32_t i = 0; i < little; i++)
-    for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, reads, i, i);
-  for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, reads, little, 3);
+    for (uint32_t k = 0; k < u->n; k++) copy_cuts(first, &c[k], g, i, i);
+  for (uint32_t k = 0; k < u->n; k++) copy_cuts(first, &c[k], g, little, 3);
 }
 
 // Decays of rows are in vectors of their own for what reads see and for what is
@@ -661,13 +695,72 @@ static bool is_split(const Users *u) {
   return with > 0 && without > 1;
 }
 
-static Func *hoist(Users *u) {
+// Do others need the inverse, and all that is made of it more registers than
+// one kernel has? It is handed over then, as what those need.
+static bool is_in_front(const Users *u) {
+  const Hoist *a = u->at[0];
+  bool joined = false;
+  for (uint32_t k = 0; k < u->n; k++) joined |= u->at[k]->joined;
+  return joined && has_rows(a) && a->ncuts < MAX_CUTS;
+}
+
+// Does a recurrence that has joined hand v over?
+static bool is_given(Users *u, Value v) {
+  Hoist *a = u->at[0];
+  for (uint32_t k = 1; k < u->n; k++)
+    for (uint32_t i = 0; u->at[k]->joined && i < u->at[k]->ncuts; i++) {
+      const Cut *cut = &u->at[k]->cut[i];
+      if (a->ngiven == MAX_GIVEN || cut->parts > 1 ||
+          !tile_hoist_same(a, u->at[k], v, cut->v))
+        continue;
+      a->given[a->ngiven++] = (Given){v, u->at[k], i};
+      return true;
+    }
+  return false;
+}
+
+static void add_tile(Hoist *a, Value v) {
+  uint32_t n = a->ncuts;
+  if (n == MAX_CUTS) return;
+  add_cut(a, v);
+  if (a->ncuts > n) a->cut[n].parts = 1, a->cut[n].same = -1;
+}
+
+// Tiles that v is a product of, or what that is made of.
+static void add_operands(Users *u, Value v, bool *seen) {
+  Hoist *a = u->at[0];
+  const Op *op = ir_def(a->f, v);
+  if (!op || seen[v] || !in_loop(a, v) || op->code == OP_TRINV) return;
+  seen[v] = true;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Value x = op->args[i];
+    const Type *t = ir_type(a->f, x);
+    bool tile = op->code == OP_DOT && t->n == 2 && dtype_size(t->dtype) == 2 &&
+                !needs_inverse(a, x) && is_heavy(a, x);
+    if (!tile) add_operands(u, x, seen);
+    else if (!is_given(u, x)) add_tile(a, x);
+  }
+}
+
+static void add_front(Users *u) {
+  Hoist *a = u->at[0];
+  bool *seen = NEWN(a->m->arena, bool, a->f->values.n);
+  uint32_t n = a->ncuts;
+  a->front = outline_func(a->f, "inverses", 0, true);
+  add_tile(a, tile_hoist_inverse(a)->res[0]);
+  for (uint32_t i = 0; i < n; i++)
+    if (needs_inverse(a, a->cut[i].v)) add_operands(u, a->cut[i].v, seen);
+}
+
+static void hoist(Users *u) {
   Hoist *a = u->at[0];
   a->g = outline_func(a->f, "chunks", 0, true);
   if (is_split(u)) a->reads = outline_func(a->f, "reads", 0, true);
+  if (is_in_front(u)) add_front(u);
   workspace(u);
-  copy_all(u, a->g, a->reads, tile_hoist_phase(a, a->g));
-  if (a->reads) copy_all(u, a->reads, a->reads, tile_hoist_phase(a, a->reads));
+  if (a->front) copy_all(u, a->front);
+  copy_all(u, a->g);
+  if (a->reads) copy_all(u, a->reads);
   for (uint32_t k = 0; k < u->n; k++)
     for (uint32_t i = 0; i < u->at[k]->ncuts; i++)
       take(u->at[k], &u->at[k]->cut[i]);
@@ -675,7 +768,6 @@ static Func *hoist(Users *u) {
              "%s: %u values of a chunk that do not depend on the "
              "state are found by a phase before",
              a->f->name, a->ncuts);
-  return a->g;
 }
 
 // Where its phase goes: in front of the first that takes from it. What phases
@@ -695,9 +787,8 @@ static bool uses(const Users *u, const Func *f) {
 
 bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
   uint32_t n = m->funcs.n;
-  Func **old = NEWN(m->arena, Func *, n + 1),
-       **made = NEWN(m->arena, Func *, n + 1),
-       **reads = NEWN(m->arena, Func *, n + 1);
+  Func **old = NEWN(m->arena, Func *, n + 1);
+  const Hoist **made = NEWN(m->arena, const Hoist *, n + 1);
   bool *has_joined = NEWN(m->arena, bool, n + 1);
   for (uint32_t i = 0; i < n; i++) {
     Users u;
@@ -707,13 +798,14 @@ bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
       continue;
     for (uint32_t k = i + 1; k < n; k++)
       has_joined[k] |= uses(&u, m->funcs.at[k]);
-    uint32_t at = first_user(&u, old, i);
-    made[at] = hoist(&u);
-    reads[at] = u.at[0]->reads;
+    made[first_user(&u, old, i)] = u.at[0];
+    hoist(&u);
   }
   for (uint32_t i = 0; i < n; i++) {
-    if (made[i]) outline_put(made[i], old[i]);
-    if (reads[i]) outline_put(reads[i], old[i]);
+    if (!made[i]) continue;
+    if (made[i]->front) outline_put(made[i]->front, old[i]);
+    if (made[i]->reads) outline_put(made[i]->reads, old[i]);
+    outline_put(made[i]->g, old[i]);
   }
   return true;
 }

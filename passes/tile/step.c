@@ -320,11 +320,14 @@ void tile_step_constants(Steps *s, Builder *b, ValueMap *m) {
 Value tile_step_prepare(Steps *s, Builder *b, uint32_t i) {
   Decay *d = &s->decay[i];
   if (!d->has) return 0;
+  // Along the rows of the walk in the order of memory (erase.c).
+  bool turns = s->turned && d->vector && tile_erase_fits(s, i);
+  Side *side = turns ? &s->cols : &s->rows;
   if (!d->fixed)
-    d->total =
-        d->halves ? tile_halves_total(s, b, i)
-                  : ir_reduce(b, RK_SUM, tile_step_own_decay(s, b, i, &s->rows),
-                              &s->rows.axis, 1);
+    d->total = d->halves
+                   ? tile_halves_total(s, b, i)
+                   : ir_reduce(b, RK_SUM, tile_step_own_decay(s, b, i, side),
+                               &side->axis, 1);
   if (d->halves) d->weak = tile_halves_weak(s, b, i);
   bool any = d->halves || tile_halves_never(s, i);
   return d->vector && !any ? set_anchor(s, b, i) : 0;

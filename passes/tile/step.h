@@ -189,6 +189,8 @@ typedef struct Course {
 
 Vector tile_matrix_vector(Steps *s, Builder *b, Side *side, Value v,
                           uint32_t axis);
+// Is it 2 ** (the decay of a step)?
+bool tile_matrix_is_decay(const Steps *s, uint32_t i, Value f);
 // The same but for a factor 2 ** (the decay of its step), if it has that one.
 Vector tile_matrix_undecayed(Steps *s, Builder *b, uint32_t i, Side *side,
                              Value v, bool *decayed);
