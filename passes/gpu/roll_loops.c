@@ -372,13 +372,30 @@ static Carry carry_all(Roll *x, Builder *b, const bool *results) {
   return c;
 }
 
+// Are there fragments among what is carried? Then all threads have the turns.
+static bool have_threads(const Roll *x) {
+  bool any = false;
+  for (uint32_t i = 0; i < x->nodes.n; i++)
+    any |= x->nodes.at[i].kind == CARRIED &&
+           ir_type(x->f, x->nodes.at[i].v[0])->kind == TK_FRAG;
+  return any;
+}
+
+// Counts of slots shall stay in uniform registers: those that go round are not
+// known to be the same in all threads.
+static Value told(const Roll *x, Builder *b, Value v) {
+  const Type *t = ir_type(x->f, v);
+  bool count = t->kind == TK_ELEM && t->dtype == DT_I32;
+  return count && have_threads(x) ? ir_1(b, OP_UNIFORM, v) : v;
+}
+
 static void set_now(Roll *x, Builder *b, const Op *loop) {
   const Region *body = loop->regions[0];
   uint32_t at = 1;
   for (uint32_t i = 0; i < x->nodes.n; i++) {
     Node *n = &x->nodes.at[i];
     if (n->kind == COMMON || n->kind == OWN) n->now = n->v[0];
-    if (n->kind == CARRIED) n->now = body->params.at[at++];
+    if (n->kind == CARRIED) n->now = told(x, b, body->params.at[at++]);
     if (n->kind == NUMBER) n->now = number(x, b, body->params.at[0], n);
     if (n->kind == MADE) n->now = made(x, b, n);
   }
@@ -420,6 +437,16 @@ static void replace_results(Roll *x, Op *from, const Carry *c, const Op *loop) {
   }
 }
 
+// What stands in front of `end`, from the first op of its region on, waits for
+// what needs it: the turns' numbers would live through the loops.
+static void sink(Op *end) {
+  for (Op *op = end ? end->prev : NULL, *prev; op; op = prev) {
+    prev = op->prev;
+    Op *use = op->nres == 1 ? ir_first_use(op->next, op->res[0]) : NULL;
+    if (use) ir_move_before(op, use);
+  }
+}
+
 static void roll(Roll *x, const bool *results) {
   Builder b = {.fn = x->f,
                .region = x->r,
@@ -439,9 +466,11 @@ static void roll(Roll *x, const bool *results) {
   ir_yield(&in, c.next, c.n);
   in.before = body->last;
   set_now(x, &in, loop);
+  Op *numbers = body->last->prev;
   set_operands(x);
   replace_results(x, behind, &c, loop);
   move_turns(x, loop, body->last);
+  if (numbers) sink(numbers->next);
 }
 
 // ---------------------------------------------------------------- all
