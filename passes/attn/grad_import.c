@@ -299,7 +299,12 @@ static bool import_scan(Import *m, const Op *op, const Gid *a, GradNode *n) {
   n->over = grad_bits_of(g, (uint32_t)ir_attr_i(op, AT_AXIS, 0));
   n->attr = (suffix ? GRAD_SCAN_SUFFIX : 0) |
             (ir_attr_i(op, AT_EXCLUSIVE, 0) ? GRAD_SCAN_EXCLUSIVE : 0);
-  g->node[op->res[0]] = grad_scan(g, a[0], *n);
+  Gid x = grad_scan(g, a[0], *n);
+  // Sums run in f32, exact for integers below 2^24.
+  GradNode whole = {.code = OP_CAST, .dtype = n->dtype, .n = 1};
+  whole.axes = grad_at(g, x)->axes;
+  bool is_float = dtype_is_float(n->dtype);
+  g->node[op->res[0]] = is_float ? x : grad_put(g, whole, &x);
   return true;
 }
 

@@ -1,8 +1,8 @@
 // grad, part 5: running sums along an axis. The adjoint of one is the running
 // sum of the other direction. A kernel that has keys outside cannot run along
 // them. Where pairs of rows and keys are summed and tiles have whole blocks of
-// keys (NVIDIA), a kernel of rows stores what each block has in front, a number
-// of each row and block, and all others sum within the block:
+// keys (NVIDIA), of floats, a kernel of rows stores what each block has in
+// front, a number of each row and block, and all others sum within the block:
 //
 //   front.made[k // n]  = sum over what is in front of the block
 //   scan[k]             = front[k // n] + sum in the block, up to k
@@ -157,7 +157,8 @@ bool grad_scan_by_blocks(Grad *g, Gid scan) {
   const Target *tg = g->opt->target;
   bool nvidia = tg->kind == TARGET_GPU && tg->gpu.vendor != VENDOR_AMD;
   bool key = grad_role(g, AX_KEY) & n.over, rows = n.axes & ~n.over;
-  if (!nvidia || !key || !rows || is_stored(g, scan)) return false;
+  bool counts = !dtype_is_float(grad_at(g, n.arg[0])->dtype);
+  if (!nvidia || !key || !rows || counts || is_stored(g, scan)) return false;
   bool *seen = NEWN(g->arena, bool, g->nodes.n);
   if (has_tensor(g, n.arg[0], n.axes, seen)) return false;
   Gid front = fronts_of(g, scan, &s);

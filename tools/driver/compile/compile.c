@@ -573,10 +573,16 @@ static bool add_bodies(Ctx *cx, Built b, CgProgram *p, Builts *built) {
   return true;
 }
 
+// AMD: b gets smaller tiles, which those behind it can begin with.
+static bool gets_smaller(const Built *b) {
+  return drv_is_amd(b) && cg_cost(&b->kernels);
+}
+
 static bool add_gpu(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
                     CgProgram *p, Builts *built) {
-  return add_fast(cx, r, number, steps, p, built) &&
-         add_bodies(cx, built->at[built->n - 1], p, built);
+  if (!add_fast(cx, r, number, steps, p, built)) return false;
+  Built b = built->at[built->n - 1];
+  return gets_smaller(&b) || add_bodies(cx, b, p, built);
 }
 
 // Smaller tiles may be copied where the first ones were not. of: of the code of
@@ -585,9 +591,18 @@ static bool add_missing(Ctx *cx, const DrvOptions *opt, CgProgram *p,
                         const Built *of, const Recipe *was) {
   Built b = *of;
   Builts more = {0};
-  b.recipe = *was;
+  if (!drv_is_amd(of)) b.recipe = *was;
   return add_bodies(cx, b, p, &more) &&
          drv_assemble(cx, opt, p, more.at, more.n);
+}
+
+// Is it the last body of its target? AMD: of its specialization, which may not
+// have all yet.
+static bool is_last(const Built *built, uint32_t i, uint32_t n) {
+  if (i + 1 == n) return true;
+  const Recipe *r = &built[i].recipe, *next = &built[i + 1].recipe;
+  bool same = !drv_is_amd(&built[i]) || r->spec.binds == next->spec.binds;
+  return r->target != next->target || !same;
 }
 
 static bool assemble_text(Ctx *cx, const DrvOptions *opt, CgProgram *p,
@@ -596,8 +611,8 @@ static bool assemble_text(Ctx *cx, const DrvOptions *opt, CgProgram *p,
   for (uint32_t i = 0; i < n; i++) was[i] = built[i].recipe;
   if (!drv_assemble(cx, opt, p, built, n)) return false;
   for (uint32_t i = 0; i < n; i++) {
-    bool last = i + 1 == n || was[i + 1].target != was[i].target;
-    if (last && !add_missing(cx, opt, p, &built[i], &was[i])) return false;
+    if (is_last(built, i, n) && !add_missing(cx, opt, p, &built[i], &was[i]))
+      return false;
   }
   return true;
 }
