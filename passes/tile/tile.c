@@ -412,6 +412,7 @@ static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
   if (!tile_region(&t, &b, f->body, &map)) return NULL;
   end_skip(&t, &b);
   if (plan->pieces_of) tile_tidy_chunks(f, t.to);
+  if (t.gpu) tile_unclamp(cx, t.to);
   return t.to;
 }
 

@@ -106,6 +106,9 @@ uint64_t tile_outer(Func *f, const Target *tg);
 // need not (tidy.c).
 bool tile_plan_chunk(Ctx *cx, const Func *f, const Target *tg, TilePlan *p);
 void tile_tidy_chunks(const Func *from, Func *to);
+// Indices limited to the last of an axis, where a store's mask says so
+// (unclamp.c).
+void tile_unclamp(Ctx *cx, Func *f);
 // Rows of a GPU's tile of keys' products, and whether a product's keys are
 // added to another's (rows.c).
 int64_t tile_gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane);
