@@ -505,6 +505,13 @@ static void soften_saved(Emit *e) {
     }
 }
 
+// What is saved of a row: finite, also without keys. Limits of scores, which
+// are made of bits, are as they are: -inf is one where all keys are chosen.
+static Value saved(Emit *e, Gid x, DType t) {
+  Value v = as_float(e, grad_emit(e, x), t);
+  return grad_at(e->g, x)->code == OP_FROM_BITS ? v : ir_1(&e->b, OP_REF, v);
+}
+
 // The program stores what its gradient reads of it.
 void grad_save(Grad *g) {
   Emit e = emitter(g, NULL, g->f);
@@ -523,8 +530,7 @@ void grad_save(Grad *g) {
     while (g->reads.at[by].tensor != i) by++;
     const GradRead r = g->reads.at[by];
     Value out = ir_param(g->f, t.name, PR_OUT, t.type), at[8];
-    Value v =
-        ir_1(&e.b, OP_REF, as_float(&e, grad_emit(&e, r.node), t.type.dtype));
+    Value v = saved(&e, r.node, t.type.dtype);
     for (uint32_t n = 0; n < r.n; n++) at[n] = own_coordinate(&e, r.index[n]);
     store_where(&e.b, out, v, at, r.n, where_first(&e, v, r.node));
   }

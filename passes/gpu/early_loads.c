@@ -1,4 +1,4 @@
-// early_loads: what is not multiplied is loaded before anything waits.
+// early_loads: tiles that are not multiplied are loaded before anything waits.
 //
 //   %p = gload(%pos, %n)                   %x = gload(%X, %n, %r, %c)
 //   %s = relayout(sin(..%p..))             %p = gload(%pos, %n)
@@ -9,11 +9,9 @@
 // A load goes up in its block to where its coordinates are known, and out of
 // the first branch of a task, which most tasks take: bounds keep it inside. So
 // all that a task reads is on its way at once, and scalars, sines and barriers
-// take their time meanwhile. Others' rows stay in their branch. Beside products
-// only what is no operand of one goes up, as the biases of pairs do that their
-// gradient reads: it comes while the product's tiles do. Level frag; functions
-// without steps and loops, inputs only. Needs: thin_columns. Tests:
-// test/passes/early_loads.
+// take their time meanwhile. Others' rows stay in their branch. Level frag;
+// functions without products, steps and loops, inputs only. Needs:
+// thin_columns. Tests: test/passes/early_loads.
 #include "ir/layout.h"
 #include "passes/pass.h"
 
@@ -36,25 +34,12 @@ static const Op *maker(const Func *f, Value v, const Region *r) {
 
 // The first op of its region that may stand behind it.
 static Op *earliest(const Func *f, const Op *op, Region *r) {
-  Op *at = r->first->code == OP_LAUNCH ? r->first->next : r->first;
+  Op *at = r->first;
   for (Op *o = r->first; o && o != op; o = o->next) {
     for (uint32_t i = 0; i < op->nargs; i++)
       if (maker(f, op->args[i], r) == o) at = o->next;
   }
   return at;
-}
-
-// The coordinates of a load go up with it.
-static void rise_args(Func *f, const Op *op, Region *r) {
-  for (uint32_t i = 0; i < op->nargs; i++) {
-    Op *def = ir_def(f, op->args[i]);
-    if (!def || def->parent != r || def->nregions ||
-        !(op_info(def->code)->flags & OPF_PURE) || def->code == OP_GLOAD)
-      continue;
-    rise_args(f, def, r);
-    Op *at = earliest(f, def, r);
-    if (at != def) ir_move_before(def, at);
-  }
 }
 
 static bool is_inside(const Func *f, const Op *op, const Region *r) {
@@ -65,30 +50,10 @@ static bool is_inside(const Func *f, const Op *op, const Region *r) {
   return true;
 }
 
-// Is an operand of a product, which may go through shared memory, made of what
-// op loads?
-static bool is_operand(const Func *f, const Op *load) {
-  Map made = {.arena = f->mod->arena};
-  uint64_t of;
-  map_put(&made, load->res[0], 1);
-  for (const Op *op = load->next; op; op = op->next) {
-    bool reads = false;
-    for (uint32_t i = 0; i < op->nargs; i++)
-      reads |= map_get(&made, op->args[i], &of);
-    if (reads && (op->code == OP_SPUT || op->code == OP_MMA || op->nregions))
-      return true;
-    for (uint32_t i = 0; reads && i < op->nres; i++)
-      map_put(&made, op->res[i], 1);
-  }
-  return false;
-}
-
 static void rise(Func *f, Region *r) {
-  bool products = ir_has_products(f);
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    if (!is_load(f, op) || (products && is_operand(f, op))) continue;
-    if (products) rise_args(f, op, r);
+    if (!is_load(f, op)) continue;
     Op *at = earliest(f, op, r);
     while (at != op && is_load(f, at)) at = at->next;
     if (at != op) ir_move_before(op, at);
@@ -126,7 +91,8 @@ static bool is_plain(Func *f) {
   ir_walk(f->body, count_loops, &loops);
   for (const Op *op = f->body->first; op; op = op->next)
     around |= op->code == OP_FOR && op->nargs == 3;
-  return loops == around && ir_launch(f) && !ir_has_steps(f);
+  return loops == around && ir_launch(f) && !ir_has_steps(f) &&
+         !ir_has_products(f);
 }
 
 bool pass_early_loads(Ctx *cx, Module *m, const PassOpt *opt) {
