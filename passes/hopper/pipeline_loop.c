@@ -855,17 +855,20 @@ static bool is_ahead_alone(const Stage *s) {
 }
 
 static void wait_in_place(Stage *s) {
+  Value v[MAX_PRODUCTS];
   for (uint32_t i = 0; i < s->nahead; i++) {
     Op *m = s->ahead[i];
     Builder b = {.fn = s->f, .region = s->body, .before = m, .span = m->span};
+    bool more = false;
+    for (uint32_t k = 0; k < s->nahead; k++) more |= s->onto[k] == i + 1;
+    Value onto = s->onto[i] ? v[s->onto[i] - 1] : 0;
     ir_bare(&b, OP_WG_FENCE);
-    Value v =
-        product(&b, m, m->args[0], m->args[1], s->onto[i] ? m->args[2] : 0);
+    v[i] = product(&b, m, m->args[0], m->args[1], onto);
     ir_bare(&b, OP_WG_COMMIT);
-    wait(&b, &v, 1, 0);
-    ir_replace_uses(s->f, m->res[0], v);
-    ir_erase(m);
+    if (!more) wait(&b, &v[i], 1, 0);
+    ir_replace_uses(s->f, m->res[0], v[i]);
   }
+  for (uint32_t i = 0; i < s->nahead; i++) ir_erase(s->ahead[i]);
 }
 
 static void region(const Rings *w, Region *r) {
