@@ -15,8 +15,6 @@
 #include "passes/tile/copied.h"
 #include "passes/tile/tile.h"
 
-#include <string.h>
-
 // Maxima alone: chunks of one head's steps are tiles where they are found at
 // once (max.c).
 static bool has_steps(const Func *f, const Target *tg) {
@@ -486,35 +484,12 @@ static int64_t kept_through(const Func *f, const Op *pass, Arena *a) {
   return all;
 }
 
-static bool same_attrs(const Op *x, const Op *y) {
-  bool same = x->nattrs == y->nattrs;
-  for (uint32_t i = 0; i < x->nattrs && same; i++) {
-    const IrAttr *a = &x->attrs[i], *b = &y->attrs[i];
-    same = a->id == b->id && a->i == b->i && a->s == b->s && a->f == b->f &&
-           a->n == b->n &&
-           (!a->n || memcmp(a->list, b->list, a->n * sizeof *a->list) == 0);
-  }
-  return same;
-}
-
-static bool is_again(const Func *f, Value a, Value b) {
-  const Op *x = ir_def(f, a), *y = ir_def(f, b);
-  if (a == b) return true;
-  if (!x || !y || x->code != y->code || x->nargs != y->nargs || x->nregions ||
-      x->nres != 1 || y->nres != 1 || !same_attrs(x, y) ||
-      !type_eq(ir_type(f, a), ir_type(f, b)))
-    return false;
-  for (uint32_t i = 0; i < x->nargs; i++)
-    if (!is_again(f, x->args[i], y->args[i])) return false;
-  return true;
-}
-
 // Is op a product that an earlier pass has, too? Scores that are made again do
 // not live beside those, and their operands come through the same ring.
 static bool made_again(Tiles *s, Op *op) {
   for (uint32_t i = 0; i < s->dots.n; i++)
     if (s->dots.at[i]->parent != op->parent &&
-        is_again(s->f, s->dots.at[i]->res[0], op->res[0]))
+        tile_is_again(s->f, s->dots.at[i]->res[0], op->res[0]))
       return true;
   vec_push(s->seen.arena, &s->dots, op);
   return false;

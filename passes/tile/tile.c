@@ -380,7 +380,8 @@ static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
              .share = share,
              .gpu = gpu,
              .near = opt->target->gpu.hopper,
-             .careful = !opt->finite && !gpu};
+             .careful = !opt->finite && !gpu,
+             .trusts = gpu && !opt->few};
   t.alone = share == SHARE_ROWS;
   if (t.alone) t.share = SHARE_COMBINE;
   if (t.share == SHARE_COMBINE) tile_split_joiners(&t);
