@@ -3,12 +3,19 @@
 // The bits of an f32 as an integer, those of negative numbers turned over, are
 // its place among all f32 numbers. The place of the n-th largest score is found
 // digit by digit: each pass over the keys counts the scores that are at least
-// as large as the numbers of WAYS - 1 places. Of the scores at that place those
-// of the first keys are chosen. All of it are sums of comparisons, which any
-// target streams, and through which no gradient flows.
+// as large as the numbers of all places that the digit tells but the first. Of
+// the scores at that place those of the first keys are chosen. All of it are
+// sums of comparisons, which any target streams, and through which no gradient
+// flows. Counts are floats, a comparison and a sum each: exact below 2^24.
+//
+// A digit of n bits takes 2^n - 1 counts and a score, so one of two bits takes
+// the least time where a score is one product, and one of four where it is more
+// than ten counts: a sum over keys, or keys that few rows wait for.
 #include "frontend/lower.h"
 
-enum { DIGIT = 4, WAYS = 1 << DIGIT, WORD = 32 };
+#include <string.h>
+
+enum { DIGIT = 2, LONG_DIGIT = 4, WORD = 32 };
 #define FIRST (-INT64_C(0x80000000))
 #define INF_PLACE INT64_C(0x7f800000)  // that of -inf: -1 - INF_PLACE
 
@@ -27,32 +34,55 @@ static Value is_least(Builder *b, Value score, Value place) {
 }
 
 static Value count(Fx *x, Value on, uint32_t axis) {
-  Value v = ir_cast(&x->b, DT_I64, on);
+  Value v = ir_cast(&x->b, DT_F32, on);
   return ir_reduce(&x->b, RK_SUM, low_operand(x, v, axis), &axis, 1);
 }
 
-typedef struct Found {
+// Does v have a sum over keys?
+static bool sums_keys(const Func *f, Value v, Map *seen) {
+  const Op *op = ir_def(f, v);
+  uint64_t known;
+  if (!op || map_get(seen, v, &known)) return false;
+  map_put(seen, v, 1);
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  for (uint32_t i = 0; over && i < over->n; i++)
+    if (f->axes.at[over->list[i]].role == AX_KEY) return true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (sums_keys(f, op->args[i], seen)) return true;
+  return false;
+}
+
+static uint32_t digit_bits(const Fx *x, Value score) {
+  const Attr *a = low_attr(x, "kernel");
+  const Expr *e = a && a->args.n ? a->args.at[0].value : NULL;
+  bool few = e && e->name && strcmp(e->name, "decode") == 0;
+  Map seen = {.arena = x->f->mod->arena};
+  return few || sums_keys(x->f, score, &seen) ? LONG_DIGIT : DIGIT;
+}
+
+typedef struct Search {
+  Value score, n;  // f32: how many are chosen
+  uint32_t axis, bits;
   Value place;  // i64: the n-th largest score has it, or one less than the next
-  Value above;  // i64: scores beyond it
-} Found;
+  Value above;  // f32: scores beyond it
+} Search;
 
 // One digit more of the place, of which steps are 1 << shift.
-static Found digit(Fx *x, Value score, Value n, uint32_t axis, uint32_t shift,
-                   Found f) {
+static void digit(Fx *x, Search *f, uint32_t shift) {
   Builder *b = &x->b;
-  Value steps = 0, above = f.above, zero = ir_int(b, 0);
-  for (int64_t i = 1; i < WAYS; i++) {
-    Value at = ir_2(b, OP_ADD, f.place, ir_int(b, i << shift));
-    Value have = count(x, is_least(b, score, at), axis);
-    Value enough = ir_2(b, OP_LE, n, have);
+  Value steps = 0, above = f->above, zero = ir_const_f(b, DT_F32, 0);
+  for (int64_t i = 1; i < INT64_C(1) << f->bits; i++) {
+    Value at = ir_2(b, OP_ADD, f->place, ir_int(b, i << shift));
+    Value have = count(x, is_least(b, f->score, at), f->axis);
+    Value enough = ir_2(b, OP_LE, f->n, have);
     Value rest = ir_3(b, OP_SELECT, enough, zero, have);
     above = ir_2(b, OP_MAX, above, rest);
     Value one = ir_cast(b, DT_I64, enough);
     steps = steps ? ir_2(b, OP_ADD, steps, one) : one;
   }
   Value far = ir_2(b, OP_MUL, steps, ir_int(b, INT64_C(1) << shift));
-  Value place = ir_2(b, OP_ADD, f.place, far);
-  return (Found){place, above};
+  f->place = ir_2(b, OP_ADD, f->place, far);
+  f->above = above;
 }
 
 // How many keys in front of this one hold, too.
@@ -88,16 +118,22 @@ Val low_topk(Fx *x, const Expr *e, const Expr *score, const Expr *n) {
   Val s = val_cast(x, low_expr(x, score), DT_F32);
   Value most = low_i64(x, low_expr(x, n));
   if (axis == NO_AXIS) return val_fail(x);
-  Found f = {ir_int(b, FIRST), ir_int(b, 0)};
-  for (uint32_t shift = WORD; shift; shift -= DIGIT)
-    f = digit(x, s.v, most, axis, shift - DIGIT, f);
-  f.place = ir_2(b, OP_MIN, f.place, ir_int(b, INF_PLACE));
-  Value next = ir_2(b, OP_ADD, f.place, ir_int(b, 1));
+  Search f = {.score = s.v,
+              .n = ir_cast(b, DT_F32, most),
+              .axis = axis,
+              .bits = digit_bits(x, s.v),
+              .place = ir_int(b, FIRST),
+              .above = ir_const_f(b, DT_F32, 0)};
+  for (uint32_t shift = WORD; shift; shift -= f.bits)
+    digit(x, &f, shift - f.bits);
+  Value place = ir_2(b, OP_MIN, f.place, ir_int(b, INF_PLACE));
+  Value next = ir_2(b, OP_ADD, place, ir_int(b, 1));
   Value beyond = is_least(b, s.v, next);
-  Value there = is_least(b, s.v, f.place);
+  Value there = is_least(b, s.v, place);
   Value less = ir_1(b, OP_NOT, beyond);
   there = ir_2(b, OP_AND, there, less);
-  Value left = ir_2(b, OP_SUB, most, f.above);
+  Value left = ir_2(b, OP_SUB, f.n, f.above);
+  left = ir_cast(b, DT_I64, left);
   Value last = last_of(x, there, left, axis), at = low_coord(x, axis);
   Value early = ir_2(b, OP_LE, at, last);
   there = ir_2(b, OP_AND, there, early);

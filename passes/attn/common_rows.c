@@ -3,7 +3,7 @@
 //
 //   before  func @p(..) axes(b par B, h par H, q par S, k key S, ..) {
 //             %s = dot(%x, %y)                             : f32{b,q,k}
-//             %n = reduce(cast(le(%c, %s))) {over = [k]}   : i64{b,q}
+//             %n = reduce(cast(le(%c, %s))) {over = [k]}   : f32{b,q}
 //             %t = .. %n ..                                : f32{b,q}
 //             .. select(le(%t, %s), dot(..), ..)           : f32{b,h,q,k} .. }
 //   after   func @p.common(.., %t.common: tensor<f32[B, S]> shared)
@@ -42,6 +42,14 @@ typedef struct Common {
 } Common;
 
 // ---------------------------------------------------------------- analysis
+// Is op a sum of what holds and what does not, as integers or as floats?
+static bool is_count(const Common *c, const Op *op) {
+  const Op *cast = op->code == OP_REDUCE ? ir_def(c->f, op->args[0]) : NULL;
+  return !dtype_is_float(ir_type(c->f, op->res[0])->dtype) ||
+         (cast && cast->code == OP_CAST &&
+          ir_type(c->f, cast->args[0])->dtype == DT_BOOL);
+}
+
 static Made made_by(const Common *c, const Op *op) {
   Made most = PLAIN;
   uint64_t keys = ir_axes_with(c->f, AX_KEY);
@@ -54,7 +62,7 @@ static Made made_by(const Common *c, const Op *op) {
   if (op->code == OP_DOT && left && most == PLAIN) most = PRODUCT;
   // A sum over some keys for each of others, as an indexer's over its heads.
   if (!lost || left || most < PRODUCT) return most;
-  if (dtype_is_float(ir_type(c->f, op->res[0])->dtype)) return WEIGHED;
+  if (!is_count(c, op)) return WEIGHED;
   return most == PRODUCT ? HEAVY : most;
 }
 

@@ -18,8 +18,10 @@
 // to a carried accumulator, possibly scaled first; and all the rest. The rest
 // of a step runs while the products of the step before are added up
 // (intra-warpgroup overlap of FlashAttention-3, arXiv 2407.08608, section 3.2,
-// for any row function). Loops without both kinds are left alone, and programs
-// for which warp_specialize has no rings. Level frag; sm_90a. Needs: lower_gpu.
+// for any row function). A loop that has no products but those ahead, as a pass
+// that counts scores, waits for each of them where it stands: other groups fill
+// the time. Other loops are left alone, and programs for which warp_specialize
+// has no rings. Level frag; sm_90a. Needs: lower_gpu.
 // Tests: test/passes/pipeline_loop/.
 #include "passes/support/cost.h"
 #include "passes/support/full_tiles.h"
@@ -831,6 +833,44 @@ static void rotate(Stage *s) {
   take_results(s, cond->res);
 }
 
+// ---------------------------------------------------------------- ahead alone
+static bool has_products(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_MMA) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_products(op->regions[i])) return true;
+  }
+  return false;
+}
+
+// Are the products ahead all that the loop has?
+static bool is_ahead_alone(const Stage *s) {
+  uint32_t n = 0;
+  for (const Op *op = s->body->first; op; op = op->next) {
+    n += op->code == OP_MMA;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_products(op->regions[i])) return false;
+  }
+  return s->nahead && n == s->nahead;
+}
+
+static void wait_in_place(Stage *s) {
+  Value v[MAX_PRODUCTS];
+  for (uint32_t i = 0; i < s->nahead; i++) {
+    Op *m = s->ahead[i];
+    Builder b = {.fn = s->f, .region = s->body, .before = m, .span = m->span};
+    bool more = false;
+    for (uint32_t k = 0; k < s->nahead; k++) more |= s->onto[k] == i + 1;
+    Value onto = s->onto[i] ? v[s->onto[i] - 1] : 0;
+    ir_bare(&b, OP_WG_FENCE);
+    v[i] = product(&b, m, m->args[0], m->args[1], onto);
+    ir_bare(&b, OP_WG_COMMIT);
+    if (!more) wait(&b, &v[i], 1, 0);
+    ir_replace_uses(s->f, m->res[0], v[i]);
+  }
+  for (uint32_t i = 0; i < s->nahead; i++) ir_erase(s->ahead[i]);
+}
+
 static void region(const Rings *w, Region *r) {
   Func *f = w->f;
   for (Op *op = r->first, *next; op; op = next) {
@@ -845,6 +885,7 @@ static void region(const Rings *w, Region *r) {
                .brief = w->brief,
                .once = ir_attr_i(f->body->first, AT_ONCE, 0)};
     if (classify(&s)) rotate(&s);
+    else if (is_ahead_alone(&s)) wait_in_place(&s);
   }
 }
 

@@ -14,9 +14,11 @@
 // marks the pass `sparse`, and tiles are tested by evaluating the predicate.
 // A list that tells a step's keys is a table where the box has one row of it.
 // Of few rows (PassOpt.few) memory that decides no more keys than there are
-// rows is not asked: those tiles are masked. All of it is sound: never a needed
-// key outside `any`, never a masked key in `full`. Needs: level stream. Tests:
-// test/passes/mask_bounds.
+// rows is not asked: those tiles are masked. Nor is on sm_90a what a phase
+// before made with a number for each key, as how often each row chose a block:
+// a test reads all that the mask does, and between tests there is no pipeline
+// of products. All of it is sound: never a needed key outside `any`, never a
+// masked key in `full`. Needs: level stream. Tests: test/passes/mask_bounds.
 #include "passes/pass.h"
 
 #include <assert.h>
@@ -685,6 +687,27 @@ static bool tails(Masker *m, Value p, const Conj *with) {
   return true;
 }
 
+// Is all memory that p reads of a phase before, and has it a number for each
+// key? Counts loads in n.
+static bool reads_made(const Masker *m, Value p, uint32_t *n) {
+  const Op *op = ir_def(m->f, p);
+  if (!op || op->nregions) return !!op;
+  bool ok = op->code != OP_LOAD;
+  for (uint32_t i = 0; !ok && i < m->f->params.n; i++)
+    ok = m->f->params.at[i].v == op->args[0] &&
+         m->f->params.at[i].role == PR_SHARED &&
+         type_has_axis(ir_type(m->f, p), m->key);
+  *n += op->code == OP_LOAD;
+  for (uint32_t i = op->code == OP_LOAD; i < op->nargs && ok; i++)
+    ok = !ir_def(m->f, op->args[i]) || reads_made(m, op->args[i], n);
+  return ok;
+}
+
+static bool masks_made(const Masker *m, Value p, const PassOpt *opt) {
+  uint32_t n = 0;
+  return opt->target->gpu.hopper && reads_made(m, p, &n) && n;
+}
+
 static void find_box(Masker *m) {
   const Type *t = ir_type(m->f, m->pass->regions[0]->last->args[0]);
   for (uint32_t i = 0; i < t->n && m->nbox < MAX_BOX; i++)
@@ -704,7 +727,7 @@ static void add_regions(Masker *m, Region *bounds, Region *classify) {
   ir_set_attr(m->f, p, attr_axes(a, AT_BOX, m->box, m->nbox));
 }
 
-static void mask_pass(Ctx *cx, Func *f, Op *pass, bool few) {
+static void mask_pass(Ctx *cx, Func *f, Op *pass, const PassOpt *opt) {
   Masker m = {.cx = cx, .f = f, .pass = pass};
   m.key = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
   Value p = pass->regions[0]->last->args[0];
@@ -720,8 +743,10 @@ static void mask_pass(Ctx *cx, Func *f, Op *pass, bool few) {
     n = 1;
   }
   opaque = make_bounds(&m, bounds, conj, &n);
-  bool told = true, tail = few && opaque && tails(&m, p, &(Conj){0});
-  if (tail) opaque = 0;
+  bool told = true;
+  bool tail = opt->few && opaque && tails(&m, p, &(Conj){0});
+  bool made = opaque && masks_made(&m, p, opt);
+  if (tail || made) opaque = 0;
   if (opaque) {
     classify = ir_region(f, pass);
     told = make_classify(&m, classify);
@@ -734,6 +759,7 @@ static void mask_pass(Ctx *cx, Func *f, Op *pass, bool few) {
   ctx_remark(cx, "%s: keys %s: %u interval%s in closed form%s", f->name,
              f->axes.at[m.key].name, n, n == 1 ? "" : "s",
              tail      ? ", memory says something of the last keys alone"
+             : made    ? ", masked by what a phase before makes of each"
              : !opaque ? ", no memory"
              : told    ? ", tiles tested by intervals"
                        : ", tiles tested by the predicate");
@@ -742,7 +768,7 @@ static void mask_pass(Ctx *cx, Func *f, Op *pass, bool few) {
 static void find_passes(void *data, Op *op) {
   void **d = data;
   const PassOpt *opt = d[2];
-  if (op->code == OP_KREDUCE) mask_pass(d[0], d[1], op, opt->few);
+  if (op->code == OP_KREDUCE) mask_pass(d[0], d[1], op, opt);
 }
 
 bool pass_mask_bounds(Ctx *cx, Module *m, const PassOpt *opt) {

@@ -400,7 +400,7 @@ const Op *tile_told(const KeyLoop *l, Value p) {
   return NULL;
 }
 
-// Conjuncts that do not vary with the lanes go to kmask too.
+// Conjuncts that hide keys from all rows go to kmask too.
 static void split_mask(KeyLoop *l, Builder *b, Value p, ValueMap *m) {
   const Op *def = ir_def(l->t->from, p);
   if (def && def->code == OP_AND && def->parent == l->domain) {
@@ -415,17 +415,17 @@ static void split_mask(KeyLoop *l, Builder *b, Value p, ValueMap *m) {
   l->mask = ir_2(b, OP_AND, l->mask, v);
   bool lanes = l->t->plan.lane >= 0 &&
                type_has_axis(ir_type(b->fn, v), (uint32_t)l->t->plan.lane);
-  if (lanes) return;
+  if (lanes || (l->t->trusts && tile_rows_see(l->t->from, l->op, p))) return;
   l->kmask = ir_2(b, OP_AND, l->kmask, v);
   l->extent_only = false;
 }
 
 // The predicate of this tile's keys, and its part shared by all lanes.
 static void make_mask(KeyLoop *l, Builder *b, Value key, ValueMap *m) {
-  Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
-  l->kmask =
-      l->step == 1 ? ir_const_i(b, DT_BOOL, 1) : ir_2(b, OP_LT, key, extent);
-  l->mask = l->kmask;
+  Dim size = l->t->from->axes.at[l->axis].extent;
+  bool whole = dim_divisor(&l->t->from->mod->dims, size) % l->step == 0;
+  l->mask = l->kmask =
+      whole ? ir_const_i(b, DT_BOOL, 1) : ir_2(b, OP_LT, key, ir_dim(b, size));
   l->extent_only = true;
   if (!l->whole) split_mask(l, b, tile_yield(l->domain)->args[0], m);
 }

@@ -141,9 +141,10 @@ enum { BOUNDS = 3, NUMBERS = 4 };  // region of a pass; values an interval
 typedef struct Tiles {
   const Func *f;
   const GpuFacts *gpu;
-  Map seen;      // operands that are counted
-  int64_t sums;  // f32 of a row
-  int part;      // axis of parts whose sums groups have, or -1
+  Map seen;        // operands that are counted
+  Vec(Op *) dots;  // products that are counted
+  int64_t sums;    // f32 of a row
+  int part;        // axis of parts whose sums groups have, or -1
   int64_t row_bytes, key_bytes;
   int64_t matrix_bytes;  // of matrices that all rows are multiplied by
   int64_t made;          // elements of a key that are computed
@@ -483,6 +484,17 @@ static int64_t kept_through(const Func *f, const Op *pass, Arena *a) {
   return all;
 }
 
+// Is op a product that an earlier pass has, too? Scores that are made again do
+// not live beside those, and their operands come through the same ring.
+static bool made_again(Tiles *s, Op *op) {
+  for (uint32_t i = 0; i < s->dots.n; i++)
+    if (s->dots.at[i]->parent != op->parent &&
+        tile_is_again(s->f, s->dots.at[i]->res[0], op->res[0]))
+      return true;
+  vec_push(s->seen.arena, &s->dots, op);
+  return false;
+}
+
 // What keys add to another product (passes/tile/bias_mma.c), a block of 16-bit
 // floats each.
 enum { BLOCK_BYTES = 2 * HW_BLOCK };
@@ -509,6 +521,7 @@ static void measure_tiles(void *data, Op *op) {
   note_pair(s, op);
   note_walked(s, op);
   note_bands(s, op);
+  if (op->code == OP_DOT && !s->staged && made_again(s, op)) return;
   if (op->code == OP_DOT && tile_joined(s->f, op, s->lane)) {
     s->block_bytes += BLOCK_BYTES;
     return;

@@ -380,7 +380,8 @@ static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
              .share = share,
              .gpu = gpu,
              .near = opt->target->gpu.hopper,
-             .careful = !opt->finite && !gpu};
+             .careful = !opt->finite && !gpu,
+             .trusts = gpu && !opt->few};
   t.alone = share == SHARE_ROWS;
   if (t.alone) t.share = SHARE_COMBINE;
   if (t.share == SHARE_COMBINE) tile_split_joiners(&t);
@@ -412,6 +413,7 @@ static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
   if (!tile_region(&t, &b, f->body, &map)) return NULL;
   end_skip(&t, &b);
   if (plan->pieces_of) tile_tidy_chunks(f, t.to);
+  if (t.gpu) tile_unclamp(cx, t.to);
   return t.to;
 }
 

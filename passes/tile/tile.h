@@ -62,6 +62,7 @@ typedef struct Tiler {
   bool near;         // limits of keys are kept near them: 32 bits
   bool careful;      // masked keys may be inf or NaN; a GPU's later passes
                      // see to that themselves
+  bool trusts;       // not those that another task's row sees (seen_keys.c)
   Value origin[64];  // per axis of `from`: scalar coordinate of this task
   Value coord[64];   // per axis: index tile (or scalar), 0 if none
   Value keep[64];    // per par axis: bool domain predicate, 0 if none
@@ -106,6 +107,13 @@ uint64_t tile_outer(Func *f, const Target *tg);
 // need not (tidy.c).
 bool tile_plan_chunk(Ctx *cx, const Func *f, const Target *tg, TilePlan *p);
 void tile_tidy_chunks(const Func *from, Func *to);
+// Is a made as b is, of the same? Sees some row the key, whatever it is, by
+// condition p of the domain of that pass (seen_keys.c)?
+bool tile_is_again(const Func *f, Value a, Value b);
+bool tile_rows_see(const Func *f, const Op *pass, Value p);
+// Indices limited to the last of an axis, where a store's mask says so
+// (unclamp.c).
+void tile_unclamp(Ctx *cx, Func *f);
 // Rows of a GPU's tile of keys' products, and whether a product's keys are
 // added to another's (rows.c).
 int64_t tile_gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane);
