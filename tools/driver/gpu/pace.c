@@ -126,21 +126,35 @@ static bool has_products(const Region *r) {
   return false;
 }
 
+// How many loops it stands for: turns of loops whose number of steps is not
+// known (roll_loops) are as many.
+static uint32_t loops_of(const Func *f, const Op *loop) {
+  uint32_t n = 0;
+  double turns = turns_of(f, loop);
+  if (turns <= 1 || multiplies(loop->regions[0])) return 1;
+  for (const Op *op = loop->regions[0]->first; op; op = op->next) {
+    if (op->code != OP_FOR || !has_products(op->regions[0])) continue;
+    if (turns_of(f, op) > 1) return 1;
+    n++;
+  }
+  return n ? n * (uint32_t)turns : 1;
+}
+
 // Loops with products, one behind the other: whatever is in them, of the region
 // that has most.
-static uint32_t passes_of(const Region *r, const Op **first) {
+static uint32_t passes_of(const Func *f, const Region *r, const Op **first) {
   uint32_t n = 0, most = 0;
   const Op *found = NULL;
   for (const Op *op = r->first; op; op = op->next) {
     if (op->code != OP_FOR || !has_products(op->regions[0])) continue;
-    n++;
+    n += loops_of(f, op);
     if (!found) found = op;
   }
   if (n > most) most = n, *first = found;
   for (const Op *op = r->first; op; op = op->next)
     for (uint32_t i = 0; i < op->nregions; i++) {
       const Op *in = NULL;
-      uint32_t k = passes_of(op->regions[i], &in);
+      uint32_t k = passes_of(f, op->regions[i], &in);
       if (k > most) most = k, *first = in;
     }
   return most;
@@ -150,7 +164,7 @@ DrvPace drv_pace(const Func *f) {
   Pacer p = {.f = f, .gpu = &target_by_name(f->mod->target)->gpu};
   ir_walk(f->body, see_loop, &p);
   const Op *first = NULL;
-  p.worst.passes = passes_of(f->body, &first);
+  p.worst.passes = passes_of(f, f->body, &first);
   if (p.worst.passes > COST_SLOW_PASSES) p.worst.loop = first;
   return p.worst;
 }

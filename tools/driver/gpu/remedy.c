@@ -49,7 +49,8 @@ enum {
 // The first that holds, and is not known, is tried.
 static const Remedy remedies[] = {
     {ALONE, 1, 1, 128, ANY, RELIEF_NONE, LOW, 0},
-    {ROLES | LAST, 1, 1, 256, ANY, RELIEF_NONE, LOW, 0},
+    {ROLES, 1, 1, 96, ANY, RELIEF_NONE, LOW, 0},
+    {LAST, 1, 1, 256, ANY, RELIEF_NONE, LOW, 0},
     {KEYS, 1, 1, 256, ANY, RELIEF_NONE, OWN, 0},
     {LAST, 1, 257, UINT64_MAX, ANY, RELIEF_FREE, OWN, 0},
     {LAST, 2, 1, 64, ANY, BEST, OWN, CAP},
