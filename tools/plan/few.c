@@ -23,6 +23,29 @@ Dim plan_rows(const Func *f, DimTab *to) {
   return d ? over(f, d, to) : DIM_NONE;
 }
 
+// Tasks that would have the keys of f, a phase, beside their own: its rows are
+// those of all sequences.
+static Dim tasks_beside(const Func *f, const Func *program, uint32_t key,
+                        DimTab *to) {
+  Dim one = dim_const(to, 1), rows = plan_rows(f, to);
+  Dim own = program ? plan_rows(program, to) : DIM_NONE;
+  if (!rows || !own) return one;
+  Dim n = dim_bin(to, DIM_FLOORDIV, rows, dim_bin(to, DIM_MAX, own, one));
+  for (uint32_t i = 0; i < f->grid.n; i++) {
+    uint32_t a = f->grid.at[i].axis;
+    if (f->grid.at[i].tile == 1 && a < key)
+      n = dim_bin(to, DIM_MUL, n, over(f, f->axes.at[a].extent, to));
+  }
+  return n;
+}
+
+// Where tasks are more than run at a time each key takes all of them longer: it
+// counts as several.
+static Dim worth_of(Dim keys, Dim tasks, DimTab *to) {
+  Dim by = dim_bin(to, DIM_FLOORDIV, tasks, dim_const(to, COST_SHARED_TASKS));
+  return dim_bin(to, DIM_MAX, keys, dim_bin(to, DIM_MUL, keys, by));
+}
+
 Dim plan_shared_keys(const Module *m, const char *name, DimTab *to) {
   size_t n = strlen(name);
   for (uint32_t i = 0; m && i < m->funcs.n; i++) {
@@ -30,9 +53,11 @@ Dim plan_shared_keys(const Module *m, const char *name, DimTab *to) {
     if (strncmp(f->name, name, n) != 0 ||
         strncmp(f->name + n, ".shared", strlen(".shared")) != 0)
       continue;
-    for (uint32_t a = 0; a < f->axes.n; a++)
-      if (f->axes.at[a].role == AX_KEY)
-        return over(f, f->axes.at[a].extent, to);
+    for (uint32_t a = 0; a < f->axes.n; a++) {
+      if (f->axes.at[a].role != AX_KEY) continue;
+      Dim tasks = tasks_beside(f, ir_find(m, name), a, to);
+      return worth_of(over(f, f->axes.at[a].extent, to), tasks, to);
+    }
   }
   return DIM_NONE;
 }

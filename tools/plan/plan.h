@@ -32,7 +32,8 @@ Dim plan_rows(const Func *f, DimTab *to);
 Dim plan_group_rows(const Module *m, const Decl *prog, const char *name,
                     DimTab *to);
 // The keys that all sequences share, if a phase passes over them
-// (passes/attn/share_keys.c); DIM_NONE if none does.
+// (passes/attn/share_keys.c), each counted twice where twice
+// COST_SHARED_TASKS would have them, and so on; DIM_NONE if none does.
 Dim plan_shared_keys(const Module *m, const char *name, DimTab *to);
 // Sets opt->few, opt->fewest, opt->together where the target has code for as
 // few rows, and shared keys, as there are with these values of the program's
