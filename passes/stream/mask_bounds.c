@@ -12,7 +12,8 @@
 // 1: other atoms over coordinates and integer tables are judged per tile in
 // Kleene logic on intervals (`classify`). Tier 2: what neither understands
 // marks the pass `sparse`, and tiles are tested by evaluating the predicate.
-// A list that tells a step's keys is a table where the box has one row of it.
+// A list that tells a step's keys is a table where the box has one row of it;
+// where tasks are few (PassOpt.brief) it is not asked either.
 // Of few rows (PassOpt.few) memory that decides no more keys than there are
 // rows is not asked: those tiles are masked. All of it is sound: never a needed
 // key outside `any`, never a masked key in `full`. Needs: level stream. Tests:
@@ -685,6 +686,14 @@ static bool tails(Masker *m, Value p, const Conj *with) {
   return true;
 }
 
+// Does a list that tells a step's keys have a say?
+static bool of_list(const Masker *m) {
+  bool any = false;
+  for (const Op *op = m->pass->regions[0]->first; op; op = op->next)
+    any |= op->code == OP_LOAD && is_list(m, op);
+  return any;
+}
+
 static void find_box(Masker *m) {
   const Type *t = ir_type(m->f, m->pass->regions[0]->last->args[0]);
   for (uint32_t i = 0; i < t->n && m->nbox < MAX_BOX; i++)
@@ -704,7 +713,7 @@ static void add_regions(Masker *m, Region *bounds, Region *classify) {
   ir_set_attr(m->f, p, attr_axes(a, AT_BOX, m->box, m->nbox));
 }
 
-static void mask_pass(Ctx *cx, Func *f, Op *pass, bool few) {
+static void mask_pass(Ctx *cx, Func *f, Op *pass, const PassOpt *opt) {
   Masker m = {.cx = cx, .f = f, .pass = pass};
   m.key = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
   Value p = pass->regions[0]->last->args[0];
@@ -720,8 +729,8 @@ static void mask_pass(Ctx *cx, Func *f, Op *pass, bool few) {
     n = 1;
   }
   opaque = make_bounds(&m, bounds, conj, &n);
-  bool told = true, tail = few && opaque && tails(&m, p, &(Conj){0});
-  if (tail) opaque = 0;
+  bool told = true, tail = opt->few && opaque && tails(&m, p, &(Conj){0});
+  if (tail || (opt->brief && opaque && of_list(&m))) opaque = 0;
   if (opaque) {
     classify = ir_region(f, pass);
     told = make_classify(&m, classify);
@@ -742,7 +751,7 @@ static void mask_pass(Ctx *cx, Func *f, Op *pass, bool few) {
 static void find_passes(void *data, Op *op) {
   void **d = data;
   const PassOpt *opt = d[2];
-  if (op->code == OP_KREDUCE) mask_pass(d[0], d[1], op, opt->few);
+  if (op->code == OP_KREDUCE) mask_pass(d[0], d[1], op, opt);
 }
 
 bool pass_mask_bounds(Ctx *cx, Module *m, const PassOpt *opt) {
