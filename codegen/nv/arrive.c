@@ -217,8 +217,7 @@ void nv_mbar_arrive(Gpu *n, const Op *op) {
   V there = r.words ? are_there(n, r.words) : NULL;
   if (there) who = who ? LLVMBuildAnd(n->g->b, who, there, "") : there;
   // One lane speaks for all.
-  bool puts = op->prev &&
-              (op->prev->code == OP_FENCE_ASYNC || op->prev->code == OP_SSTORE);
+  bool puts = op->prev && op->prev->code == OP_FENCE_ASYNC;
   if (!each && (r.gone || r.apart || puts))
     gpu_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
   V a[2] = {nv_mbar_at(n, op, 0), gpu_i32(n, 1)};

@@ -1,7 +1,6 @@
 // The buffers and barriers of rings, and what a role takes of them.
 #include "ir/layout.h"
 #include "passes/hopper/rings.h"
-#include "passes/support/fill.h"
 
 static Value i32(Builder *b, int64_t v) {
   return ir_const_i(b, DT_I32, v);
@@ -47,12 +46,11 @@ void hop_rings_make(Rings *w, Builder *b, Ring *r) {
   if (r->site) t = *ir_type(w->f, r->site->res[0]);
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
-  uint32_t writers = r->made       ? HW_GROUP_WARPS
-                     : r->gathered ? HW_GROUP_WARPS * w->groups
-                     : r->told && fill_wide(w->f, r->site) ? HW_GROUP_WARPS
-                     : r->told                             ? HW_GROUP_THREADS
-                     : w->lists && !r->site                ? HW_GROUP_WARPS
-                                                           : 1;
+  uint32_t writers = r->made                ? HW_GROUP_WARPS
+                     : r->gathered          ? HW_GROUP_WARPS * w->groups
+                     : r->told              ? HW_GROUP_THREADS
+                     : w->lists && !r->site ? HW_GROUP_WARPS
+                                            : 1;
   r->full = r->with >= 0 ? w->rings[r->with].full
                          : barrier(b, slots * r->panels, writers);
   if (r->panels > 1 || r->cuts) r->cut = as_panels(b, r->smem);

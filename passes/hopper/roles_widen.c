@@ -5,10 +5,10 @@
 //     {tile = [0, 1], block = 128} ->  %s = gload(%S, %i, %block)
 //                                      gsoon(%C, %i) ..
 //                                      mbar_wait(%empty, ..)
-//                                      for(.., %x, %y, %s)
-//                                        gload ..  (the pair behind these)
+//                                      for (%x, %y, %s)
+//                                        those of the next pair: gload
 //                                        sstore(%panel, cast(mul(cast(%x), %s)))
-//                                        mbar_arrive(%full, ..)
+//                                        mbar_arrive(%full, ..) {each}
 //                                        ..
 //
 // The first panels are asked for before the slot is there. Where blocks of
@@ -22,15 +22,13 @@
 #include "passes/support/fill.h"
 #include "passes/support/wide_rows.h"
 
-#include <string.h>
-
 static const Ring *ring_of(const Role *r, const WideRows *x) {
   return &r->w->rings[hop_rings_of(r->w, x->fill)];
 }
 
 static bool in_pairs(const Role *r, const WideRows *x) {
-  return ring_of(r, x)->panels > 1 && x->n % 2 == 0 &&
-         x->n / 2 > COST_PAIRS_ASKED && x->block % (2 * HW_PANEL) == 0;
+  return ring_of(r, x)->panels > 2 && x->n % 2 == 0 &&
+         x->block % (2 * HW_PANEL) == 0;
 }
 
 // All that a step reads of memory: rows, and their scales.
@@ -47,7 +45,7 @@ static void soon(const WideRows *x) {
 WideRows hop_role_ask(const Role *r, Builder *b, const Op *fill,
                       const Value *args) {
   WideRows x = wide_rows(b, fill, args);
-  uint32_t n = in_pairs(r, &x) ? 2 * COST_PAIRS_ASKED : COST_PANELS_ASKED;
+  uint32_t n = in_pairs(r, &x) ? 2 : COST_PANELS_ASKED;
   for (uint32_t i = 0; i < n; i++) wide_rows_ask(&x, i);
   soon(&x);
   return x;
@@ -62,7 +60,8 @@ static void put(const Role *r, const WideRows *x, uint32_t i, Value slot) {
   wide_rows_put(x, i,
                 cut ? hop_rings_panel_of(b, ring->cut, at)
                     : hop_rings_slot(r->w, b, ring, slot));
-  if (cut || i + 1 == x->n) hop_role_arrive(b, ring->full, at, NULL);
+  IrAttr each = attr_i(AT_EACH, 1);
+  if (cut || i + 1 == x->n) hop_role_arrive(b, ring->full, at, &each);
 }
 
 static void by_panels(const Role *r, WideRows *x, Value slot) {
@@ -73,8 +72,7 @@ static void by_panels(const Role *r, WideRows *x, Value slot) {
 }
 
 // ---------------------------------------------------------------- pairs
-// Of a pair: two panels and their scale, or 0.
-enum { MAX_PAIR = 3, MAX_PAIRS = COST_PAIRS_ASKED * MAX_PAIR };
+enum { MAX_PAIR = 3 };  // two panels, their scale: values, the last or 0
 
 static Value i32(Builder *b, int64_t v) {
   return ir_const_i(b, DT_I32, v);
@@ -100,55 +98,38 @@ static void put_pair(const Role *r, const WideRows *x, Value slot, Value p,
   WideRows y = *x;
   Builder *b = y.b;
   const Ring *ring = ring_of(r, x);
+  IrAttr each = attr_i(AT_EACH, 1);
   Value at = hop_rings_panel(b, ring, slot, 0);
   at = ir_2(b, OP_ADD, at, ir_2(b, OP_MUL, p, i32(b, 2)));
   for (uint32_t k = 0; k < 2; k++) {
     if (k) at = ir_2(b, OP_ADD, at, i32(b, 1));
     y.x[k] = v[k], y.scale[k] = v[2];
     wide_rows_put(&y, k, hop_rings_panel_of(b, ring->cut, at));
-    hop_role_arrive(b, ring->full, at, NULL);
+    hop_role_arrive(b, ring->full, at, &each);
   }
 }
 
-// Pairs lo .. hi, of which v has the first ones; if there are more behind them
-// they are asked for.
-static void pairs(const Role *r, const WideRows *x, Value slot, int64_t lo,
-                  int64_t hi, Value *v) {
+static void by_pairs(const Role *r, const WideRows *x, Value slot) {
   Builder *b = x->b;
-  uint32_t each = MAX_PAIR - !x->scale[0], n = COST_PAIRS_ASKED * each;
-  Value args[3 + MAX_PAIRS] = {i32(b, lo), i32(b, hi), i32(b, 1)};
-  Value now[MAX_PAIRS + MAX_PAIR];
-  Type types[MAX_PAIRS];
-  for (uint32_t i = 0; i < n; i++) {
-    args[3 + i] = v[i];
-    types[i] = *ir_type(b->fn, v[i]);
-  }
+  uint32_t n = MAX_PAIR - !x->scale[0];
+  Value one = i32(b, 1), last = i32(b, x->n / 2 - 1);
+  Value args[3 + MAX_PAIR] = {i32(b, 0), last,    one,
+                              x->x[0],   x->x[1], x->scale[0]};
+  Value v[MAX_PAIR] = {0}, next[MAX_PAIR];
+  Type types[MAX_PAIR];
+  for (uint32_t i = 0; i < n; i++) types[i] = *ir_type(b->fn, args[3 + i]);
   Op *loop = ir_op(b, OP_FOR, args, 3 + n, NULL, 0, types, n, 1);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   Value p = ir_region_param(in.region, type_scalar(DT_I32), "pair");
   for (uint32_t i = 0; i < n; i++)
-    now[i] = ir_region_param(in.region, types[i], "ahead");
+    v[i] = ir_region_param(in.region, types[i], "ahead");
   WideRows y = *x;
   y.b = &in;
-  Value first[MAX_PAIR] = {now[0], now[1], each > 2 ? now[2] : 0};
-  Value next = ir_2(&in, OP_ADD, p, i32(&in, COST_PAIRS_ASKED));
-  if (hi < x->n / 2) ask_pair(&y, next, now + n);
-  else memcpy(now + n, now + n - each, each * sizeof *now);
-  put_pair(r, &y, slot, p, first);
-  ir_yield(&in, now + each, n);
+  ask_pair(&y, ir_2(&in, OP_ADD, p, one), next);
+  put_pair(r, &y, slot, p, v);
+  ir_yield(&in, next, n);
   for (uint32_t i = 0; i < n; i++) v[i] = loop->res[i];
-}
-
-static void by_pairs(const Role *r, const WideRows *x, Value slot) {
-  Value v[MAX_PAIRS];
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < 2 * COST_PAIRS_ASKED; i += 2) {
-    v[n++] = x->x[i], v[n++] = x->x[i + 1];
-    if (x->scale[i]) v[n++] = x->scale[i];
-  }
-  int64_t last = x->n / 2 - COST_PAIRS_ASKED;
-  pairs(r, x, slot, 0, last, v);
-  pairs(r, x, slot, last, x->n / 2, v);
+  put_pair(r, x, slot, last, v);
 }
 
 void hop_role_widen(const Role *r, WideRows *x, Turn t) {
