@@ -12,7 +12,8 @@
 // 1: other atoms over coordinates and integer tables are judged per tile in
 // Kleene logic on intervals (`classify`). Tier 2: what neither understands
 // marks the pass `sparse`, and tiles are tested by evaluating the predicate.
-// A list that tells a step's keys is a table where the box has one row of it.
+// A list that tells a step's keys is a table where the box has one row of it;
+// where tasks are few (PassOpt.brief) it is not asked either.
 // Of few rows (PassOpt.few) memory that decides no more keys than there are
 // rows is not asked: those tiles are masked. Nor is on sm_90a what a phase
 // before made with a number for each key, as how often each row chose a block:
@@ -708,6 +709,14 @@ static bool masks_made(const Masker *m, Value p, const PassOpt *opt) {
   return opt->target->gpu.hopper && reads_made(m, p, &n) && n;
 }
 
+// Does a list that tells a step's keys have a say?
+static bool of_list(const Masker *m) {
+  bool any = false;
+  for (const Op *op = m->pass->regions[0]->first; op; op = op->next)
+    any |= op->code == OP_LOAD && is_list(m, op);
+  return any;
+}
+
 static void find_box(Masker *m) {
   const Type *t = ir_type(m->f, m->pass->regions[0]->last->args[0]);
   for (uint32_t i = 0; i < t->n && m->nbox < MAX_BOX; i++)
@@ -746,7 +755,7 @@ static void mask_pass(Ctx *cx, Func *f, Op *pass, const PassOpt *opt) {
   bool told = true;
   bool tail = opt->few && opaque && tails(&m, p, &(Conj){0});
   bool made = opaque && masks_made(&m, p, opt);
-  if (tail || made) opaque = 0;
+  if (tail || made || (opt->brief && opaque && of_list(&m))) opaque = 0;
   if (opaque) {
     classify = ir_region(f, pass);
     told = make_classify(&m, classify);

@@ -384,8 +384,10 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *tg = opt->target;
   bool gpu = tg->kind == TARGET_GPU;
   const char *why = obstacle(&in);
-  // Stores of a part are masked, which lists of many rows have no time for.
-  if (p->ntested && !(gpu && opt->few)) why = "a phase before has their bounds";
+  // Stores of a part are masked, which lists of many rows have no time for but
+  // where tasks are few.
+  bool few = opt->few || opt->brief;
+  if (p->ntested && !(gpu && few)) why = "a phase before has their bounds";
   if (gpu && p->tile_q < HW_GROUP_ROWS)
     why = "their sums leave no registers for that";
   if (why) {
@@ -394,7 +396,7 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   }
   DimTab *d = &f->mod->dims;
   if (opt->split_k > 1) p->parts = dim_const(d, opt->split_k);
-  else plan_parts(f, in.pass, tg, opt->few, p);
+  else plan_parts(f, in.pass, tg, few, p);
   int64_t lo, hi;
   dim_bounds(d, p->parts, &lo, &hi);
   // How many rows there are tells which body a batch takes: with parts of its

@@ -76,6 +76,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
   o.few = opt->few;
   o.fewest = opt->fewest;
   o.together = opt->together;
+  o.brief = opt->brief;
   o.walk = opt->walk;
   if (opt->tile_q) o.tile_q = opt->tile_q;
   if (opt->tile_k) o.tile_k = opt->tile_k;

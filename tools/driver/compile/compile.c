@@ -398,24 +398,30 @@ static bool is_dealt(const Module *m) {
 // few rows, those of one group of warps; fewest: of one warp.
 // together: behind one that has a phase for keys that all sequences share,
 // where those are few.
-static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, bool fewest,
-                       bool together, Built *few) {
+// brief: in front of one that has a phase for bounds, where tasks are few.
+enum { FEWEST = 1, TOGETHER = FEWEST << 1, BRIEF = TOGETHER << 1 };
+
+static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, uint32_t how,
+                       Built *few) {
+  bool fewest = how & FEWEST, brief = how & BRIEF;
   const Recipe *r = &whole->recipe;
   DimTab *dims = p->dims;
   CgDevice d;
   if (!drv_is_decode(r->spec.prog) || r->opt.few || r->opt.general ||
-      !r->target->gpu.hopper)
+      !r->target->gpu.hopper || (brief && !drv_finds_bounds(whole)))
     return false;
   *few = (Built){.recipe = *r, .program = whole->program};
   few->recipe.opt.few = true;
   few->recipe.opt.fewest = fewest;
-  few->recipe.opt.together = together;
+  few->recipe.opt.together = how & TOGETHER;
+  few->recipe.opt.brief = brief;
   int64_t most = fewest ? r->target->gpu.rows : HW_GROUP_ROWS;
   DiagMark mark = diag_mark(cx);
   Dim rows = drv_make_device(cx, p, few, &d)
                  ? plan_group_rows(few->mod, r->spec.prog, p->name, dims)
                  : DIM_NONE;
   if (!rows || (fewest && !is_dealt(few->mod)) ||
+      (brief && drv_finds_bounds(few)) ||
       drv_same_text(d.text, p->devices[p->ndevices - 1].text)) {
     diag_forget(cx, mark);
     return false;
@@ -423,6 +429,7 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, bool fewest,
   CgExpr calls = when_most(cx, dims, (CgExpr){0}, rows, most);
   Dim keys = plan_shared_keys(few->mod, p->name, dims);
   if (keys) calls = when_least(cx, dims, calls, keys, COST_SHARED_KEYS);
+  if (brief) calls = drv_and(cx, calls, drv_brief_calls(cx, p, whole));
   few->recipe.when = drv_and(cx, few->recipe.when, calls);
   d.when = drv_and(cx, d.when, calls);
   drv_prepend_device(cx, p, d);
@@ -508,13 +515,18 @@ static bool add_fast(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
   b.recipe.when = when(cx, p, r->spec);
   if (!add_first(cx, p, &b)) return false;
   for (int fewest = 1; fewest >= 0; fewest--) {
-    if (opt->first || !add_decode(cx, p, &b, fewest, false, &few)) continue;
+    uint32_t how = fewest ? FEWEST : 0;
+    if (!opt->first && !fewest && add_decode(cx, p, &b, BRIEF, &few))
+      vec_push(&cx->session, built, few);
+    if (opt->first || !add_decode(cx, p, &b, how, &few)) continue;
     vec_push(&cx->session, built, few);
     if (plan_shared_keys(few.mod, p->name, p->dims) &&
-        add_decode(cx, p, &b, fewest, true, &few))
+        add_decode(cx, p, &b, how | TOGETHER, &few))
       vec_push(&cx->session, built, few);
   }
   if (!opt->first && drv_few_tasks(cx, p, &b, &few))
+    vec_push(&cx->session, built, few);
+  if (!opt->first && drv_brief(cx, p, &b, &few))
     vec_push(&cx->session, built, few);
   if (steps && add_steps(cx, opt, p, &b, &few))
     vec_push(&cx->session, built, few);

@@ -82,6 +82,11 @@ void drv_prepend_device(Ctx *cx, CgProgram *p, CgDevice d);
 // A body of the program of *whole, the last device of p, for few tasks, in
 // front of it (waves.c). False if one is enough.
 bool drv_few_tasks(Ctx *cx, CgProgram *p, const Built *whole, Built *few);
+// The same for few tasks of many rows: their keys are split (brief.c).
+bool drv_brief(Ctx *cx, CgProgram *p, const Built *whole, Built *brief);
+// Has it a phase that finds bounds of keys? When calls of *whole are such.
+bool drv_finds_bounds(const Built *b);
+CgExpr drv_brief_calls(Ctx *cx, const CgProgram *p, const Built *whole);
 // The tasks of f in dims of its module; e, in such dims, in those of p; both.
 CgExpr drv_tasks(Ctx *cx, const Module *m, const Func *f);
 CgExpr drv_over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
