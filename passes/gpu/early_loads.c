@@ -37,7 +37,7 @@ static const Op *maker(const Func *f, Value v, const Region *r) {
 
 // The first op of its region that may stand behind it.
 static Op *earliest(const Func *f, const Op *op, Region *r) {
-  Op *at = r->first;
+  Op *at = r->first->code == OP_LAUNCH ? r->first->next : r->first;
   for (Op *o = r->first; o && o != op; o = o->next) {
     for (uint32_t i = 0; i < op->nargs; i++)
       if (maker(f, op->args[i], r) == o) at = o->next;
