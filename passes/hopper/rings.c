@@ -930,6 +930,7 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   w->nknown = f->values.n;
   w->held = NEWN(w->arena, uint8_t, f->values.n);
   hop_rings_analyse(w);
+  if (w->fails) return false;
   hop_rings_making(w);
   find_rings(w, f->body);
   if (w->mixed) no_maker(w);

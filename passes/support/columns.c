@@ -203,9 +203,9 @@ static bool is_end(const Suits *s, Value v) {
   if (op->code == OP_AND)
     return is_end(s, op->args[0]) && is_end(s, op->args[1]);
   if (type_has_axis(ir_type(s->f, v), s->lane)) return true;
+  if (op->code != OP_LT && op->code != OP_LE) return false;
   const Op *key = ir_def(s->f, op->args[0]);
-  return (op->code == OP_LT || op->code == OP_LE) && key &&
-         key->code == OP_INDEX &&
+  return key && key->code == OP_INDEX &&
          !lane_has_key(s->f, ir_type(s->f, op->args[1]));
 }
 
