@@ -47,6 +47,7 @@ typedef struct Roll {
   Op *loop[MAX_TURNS];  // the last op of each
   bool *loose;          // by value: made of what a loop in front leaves
   bool *fixed;          // by value: no turn changes it
+  uint32_t values;      // those that there are before turns are one loop
   uint32_t *turn;       // by value: the turn that makes it, from 1
   Value *of;            // by value of a turn: the first turn's
   Vec(Place) places;
@@ -427,7 +428,7 @@ static void move_turns(Roll *x, Op *to, Op *end) {
 
 // A value of the first turn that stands for what its last turn has.
 static void replace_results(Roll *x, Op *from, const Carry *c, const Op *loop) {
-  for (Value v = 1; v < x->f->values.n; v++) {
+  for (Value v = 1; v < x->values; v++) {
     if (x->turn[v] != x->turns || !is_plain(x->f, v)) continue;
     for (uint32_t i = 0; from && i < c->n; i++)
       if (x->of[v] == c->next[i]) {
@@ -483,6 +484,7 @@ static void forget(Roll *x) {
   uint32_t n = x->f->values.n;
   x->loose = NEWN(x->arena, bool, n);
   x->fixed = NEWN(x->arena, bool, n);
+  x->values = n;
   x->turn = NEWN(x->arena, uint32_t, n);
   x->of = NEWN(x->arena, Value, n);
   x->places.n = x->nodes.n = x->carried = 0;
