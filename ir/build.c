@@ -357,6 +357,20 @@ void ir_del_attr(Op *op, AttrId id) {
   op->nattrs = n;
 }
 
+bool ir_same_attr(const IrAttr *a, const IrAttr *b) {
+  return a->id == b->id && a->i == b->i && a->n == b->n &&
+         memcmp(&a->f, &b->f, sizeof a->f) == 0 &&
+         (a->s == b->s || (a->s && b->s && strcmp(a->s, b->s) == 0)) &&
+         (!a->n || memcmp(a->list, b->list, a->n * sizeof *a->list) == 0);
+}
+
+bool ir_same_attrs(const Op *a, const Op *b) {
+  if (a->nattrs != b->nattrs) return false;
+  for (uint32_t i = 0; i < a->nattrs; i++)
+    if (!ir_same_attr(&a->attrs[i], &b->attrs[i])) return false;
+  return true;
+}
+
 void ir_set_attr(Func *f, Op *op, IrAttr a) {
   ir_del_attr(op, a.id);
   IrAttr *all = NEWN(f->mod->arena, IrAttr, op->nattrs + 1);

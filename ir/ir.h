@@ -325,6 +325,9 @@ void ir_yield(Builder *b, const Value *v, uint32_t n);
 
 const IrAttr *ir_attr(const Op *op, AttrId id);  // NULL if absent
 int64_t ir_attr_i(const Op *op, AttrId id, int64_t absent);
+// By bits: -0.0 is not 0.0, and a NaN equals itself.
+bool ir_same_attr(const IrAttr *a, const IrAttr *b);
+bool ir_same_attrs(const Op *a, const Op *b);  // all of them
 void ir_set_attr(Func *f, Op *op, IrAttr a);
 void ir_del_attr(Op *op, AttrId id);
 IrAttr attr_i(AttrId id, int64_t v);

@@ -55,9 +55,7 @@ static bool same_attr(const Same *s, const IrAttr *x, const IrAttr *y) {
   if (x->id != y->id) return false;
   if (x->id == AT_AXIS) return (int64_t)s->to[x->i] == y->i;
   if (x->id == AT_OVER) return same_axes(s, x, y);
-  return x->i == y->i && x->s == y->s && x->n == y->n &&
-         memcmp(&x->f, &y->f, sizeof x->f) == 0 &&
-         (!x->n || memcmp(x->list, y->list, x->n * sizeof *x->list) == 0);
+  return ir_same_attr(x, y);
 }
 
 static Value uncast(const Func *f, Value v) {

@@ -56,27 +56,13 @@ typedef struct Roll {
 } Roll;
 
 // ---------------------------------------------------------------- turns
-static bool same_attr(const IrAttr *a, const IrAttr *b) {
-  return a->id == b->id && a->i == b->i && a->n == b->n &&
-         !memcmp(&a->f, &b->f, sizeof a->f) &&
-         (a->s == b->s || (a->s && b->s && !strcmp(a->s, b->s))) &&
-         (!a->n || !memcmp(a->list, b->list, a->n * sizeof *a->list));
-}
-
-static bool same_attrs(const Op *a, const Op *b) {
-  if (a->nattrs != b->nattrs) return false;
-  for (uint32_t i = 0; i < a->nattrs; i++)
-    if (!same_attr(&a->attrs[i], &b->attrs[i])) return false;
-  return true;
-}
-
 static bool is_alike(const Func *f, const Op *a, const Op *b) {
   if (a->code != b->code || a->nargs != b->nargs || a->nres != b->nres ||
       a->nregions != b->nregions)
     return false;
   for (uint32_t i = 0; i < a->nres; i++)
     if (!type_eq(ir_type(f, a->res[i]), ir_type(f, b->res[i]))) return false;
-  return a->code == OP_CONST || same_attrs(a, b);
+  return a->code == OP_CONST || ir_same_attrs(a, b);
 }
 
 static bool is_plain(const Func *f, Value v) {
@@ -135,7 +121,7 @@ static bool is_fixed(const Roll *x, const Op *op) {
 // ---------------------------------------------------------------- places
 // Whether b, of a turn, is what a, of the first, is, and so for their regions.
 static bool pair_ops(Roll *x, Op *a, Op *b, uint32_t turn, uint32_t *at) {
-  if (!is_alike(x->f, a, b) || !same_attrs(a, b)) return false;
+  if (!is_alike(x->f, a, b) || !ir_same_attrs(a, b)) return false;
   if (*at >= x->places.n) return false;
   x->places.at[(*at)++].op[turn] = b;
   for (uint32_t i = 0; i < a->nres; i++) x->of[b->res[i]] = a->res[i];

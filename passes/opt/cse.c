@@ -61,24 +61,15 @@ static uint64_t hash_op(const Op *op) {
   return h;
 }
 
-static bool same_attr(const IrAttr *a, const IrAttr *b) {
-  // By bits: -0.0 is not 0.0, and a NaN equals itself.
-  return a->id == b->id && a->i == b->i && a->s == b->s && a->n == b->n &&
-         memcmp(&a->f, &b->f, sizeof a->f) == 0 &&
-         (!a->n || memcmp(a->list, b->list, a->n * sizeof *a->list) == 0);
-}
-
 static bool same_op(const Func *f, const Op *a, const Op *b) {
   if (a->code != b->code || a->nargs != b->nargs || a->nres != b->nres ||
-      a->nattrs != b->nattrs)
+      !ir_same_attrs(a, b))
     return false;
   if (local_only(a->code) && a->parent != b->parent) return false;
   bool swap = op_info(a->code)->flags & OPF_COMM && a->nargs == 2 &&
               a->args[0] != b->args[0];
   for (uint32_t i = 0; i < a->nargs; i++)
     if (a->args[swap ? 1 - i : i] != b->args[i]) return false;
-  for (uint32_t i = 0; i < a->nattrs; i++)
-    if (!same_attr(&a->attrs[i], &b->attrs[i])) return false;
   for (uint32_t i = 0; i < a->nres; i++)
     if (!type_eq(ir_type(f, a->res[i]), ir_type(f, b->res[i]))) return false;
   return true;

@@ -63,7 +63,6 @@ Value tile_hoist_phase(Hoist *a, Func *g);
 HoistCopy tile_hoist_copy(Hoist *a, Func *g, Value c0);
 // v in the phase: what it is made of is copied too.
 Value tile_hoist_copied(HoistCopy *c, Builder *b, Value v);
-bool tile_hoist_same_attrs(const Op *x, const Op *y);
 
 // Does b, another recurrence over the same steps, have the same triangular
 // inverse in each of its chunks? It joins a's phase then.

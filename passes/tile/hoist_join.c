@@ -157,8 +157,7 @@ static bool is_same(const Func *f, Value x, Value y) {
   if (x == y) return true;
   return p && q && p->code == q->code && p->nargs == q->nargs && !p->nregions &&
          !q->nregions && type_eq(ir_type(f, x), ir_type(f, y)) &&
-         tile_hoist_same_attrs(p, q) &&
-         (same_args(f, p, q) || same_turned(f, p, q));
+         ir_same_attrs(p, q) && (same_args(f, p, q) || same_turned(f, p, q));
 }
 
 // ---------------------------------------------------------------- all

@@ -454,19 +454,6 @@ typedef struct Users {
   uint32_t n;
 } Users;
 
-bool tile_hoist_same_attrs(const Op *x, const Op *y) {
-  if (x->nattrs != y->nattrs) return false;
-  for (uint32_t i = 0; i < x->nattrs; i++) {
-    const IrAttr *p = &x->attrs[i], *q = &y->attrs[i];
-    if (p->id != q->id || p->i != q->i || p->f != q->f || p->s != q->s ||
-        p->n != q->n)
-      return false;
-    for (uint32_t k = 0; k < p->n; k++)
-      if (p->list[k] != q->list[k]) return false;
-  }
-  return true;
-}
-
 static int param_number(const Func *f, Value v) {
   for (uint32_t i = 0; i < f->params.n; i++)
     if (f->params.at[i].v == v) return (int)i;
@@ -484,7 +471,7 @@ static bool is_same(const Hoist *a, Value x, const Hoist *b, Value y) {
   }
   if (p->code != q->code || p->nargs != q->nargs || p->nregions ||
       q->nregions || !type_eq(ir_type(a->f, x), ir_type(b->f, y)) ||
-      !tile_hoist_same_attrs(p, q))
+      !ir_same_attrs(p, q))
     return false;
   for (uint32_t i = 0; i < p->nargs; i++)
     if (!is_same(a, p->args[i], b, q->args[i])) return false;

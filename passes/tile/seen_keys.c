@@ -12,24 +12,11 @@
 // for what is hidden (passes/gpu/boxes.c). GPUs.
 #include "passes/tile/tile.h"
 
-#include <string.h>
-
-static bool same_attrs(const Op *x, const Op *y) {
-  bool same = x->nattrs == y->nattrs;
-  for (uint32_t i = 0; i < x->nattrs && same; i++) {
-    const IrAttr *a = &x->attrs[i], *b = &y->attrs[i];
-    same = a->id == b->id && a->i == b->i && a->s == b->s && a->f == b->f &&
-           a->n == b->n &&
-           (!a->n || memcmp(a->list, b->list, a->n * sizeof *a->list) == 0);
-  }
-  return same;
-}
-
 bool tile_is_again(const Func *f, Value a, Value b) {
   const Op *x = ir_def(f, a), *y = ir_def(f, b);
   if (a == b) return true;
   if (!x || !y || x->code != y->code || x->nargs != y->nargs || x->nregions ||
-      x->nres != 1 || y->nres != 1 || !same_attrs(x, y) ||
+      x->nres != 1 || y->nres != 1 || !ir_same_attrs(x, y) ||
       !type_eq(ir_type(f, a), ir_type(f, b)))
     return false;
   for (uint32_t i = 0; i < x->nargs; i++)
