@@ -8,11 +8,16 @@
 // sums of comparisons, which any target streams, and through which no gradient
 // flows. Counts are floats, a comparison and a sum each: exact below 2^24.
 //
+// Who chooses compares with limits in the middle between the n-th largest score
+// and those beside it, not with that score: kernels that make scores anew, as a
+// gradient's, may round them otherwise and still choose the same keys.
+//
 // A digit of n bits takes 2^n - 1 counts and a score, so one of two bits takes
 // the least time where a score is one product, and one of four where it is more
 // than ten counts: a sum over keys, or keys that few rows wait for.
 #include "frontend/lower.h"
 
+#include <float.h>
 #include <string.h>
 
 enum { DIGIT = 2, LONG_DIGIT = 4, WORD = 32 };
@@ -112,6 +117,69 @@ static Value last_of(Fx *x, Value on, Value most, uint32_t axis) {
   return kept(b, ir_2(b, OP_MAX, none, key));
 }
 
+static Value half_way(Builder *b, Value v, Value w) {
+  Value half = ir_const_f(b, DT_F32, 0.5);
+  v = ir_2(b, OP_MUL, v, half);
+  return ir_2(b, OP_ADD, v, ir_2(b, OP_MUL, w, half));
+}
+
+// The extreme one of the scores that are `on`, or `none`.
+static Value extreme(Fx *x, const Search *f, RKind kind, Value on,
+                     double none) {
+  Builder *b = &x->b;
+  Value end = ir_const_f(b, DT_F32, none);
+  Value v = ir_3(b, OP_SELECT, on, f->score, end);
+  v = ir_reduce(b, kind, low_operand(x, v, f->axis), &f->axis, 1);
+  return ir_2(b, kind == RK_MAX ? OP_MAX : OP_MIN, v, end);
+}
+
+// Is a score larger than the n-th largest, of which `beyond` tells? So is one
+// that is nearer to the least of these. Where nothing is between the two it is
+// the next number, NaN behind inf.
+static Value is_beyond(Fx *x, const Search *f, Value nth, Value next,
+                       Value beyond) {
+  Builder *b = &x->b;
+  Value least = extreme(x, f, RK_MIN, beyond, FLT_MAX);
+  Value middle = half_way(b, nth, least);
+  Value between = ir_2(b, OP_LT, nth, middle);
+  Value limit = ir_3(b, OP_SELECT, between, middle, next);
+  return ir_2(b, OP_LE, limit, f->score);
+}
+
+// Is a score as large as the n-th largest? So is one that is nearer to it than
+// to the largest of those below.
+static Value is_there(Fx *x, const Search *f, Value nth) {
+  Builder *b = &x->b;
+  Value below = ir_2(b, OP_LT, f->score, nth);
+  Value most = extreme(x, f, RK_MAX, below, -FLT_MAX);
+  Value middle = half_way(b, nth, most);
+  Value between = ir_2(b, OP_LT, most, middle);
+  Value limit = ir_3(b, OP_SELECT, between, middle, nth);
+  return ir_2(b, OP_LE, limit, f->score);
+}
+
+static Value without(Builder *b, Value v, Value less) {
+  return ir_2(b, OP_AND, v, ir_1(b, OP_NOT, less));
+}
+
+// Of the scores at the place that was found, which are beyond it, and which of
+// those that are there are the first.
+static Value chosen(Fx *x, const Search *f) {
+  Builder *b = &x->b;
+  Value place = ir_2(b, OP_MIN, f->place, ir_int(b, INF_PLACE));
+  Value nth = number_at(b, place);
+  Value next = number_at(b, ir_2(b, OP_ADD, place, ir_int(b, 1)));
+  Value beyond = ir_2(b, OP_LE, next, f->score);
+  Value there = ir_2(b, OP_LE, nth, f->score);
+  Value left = ir_2(b, OP_SUB, f->n, f->above);
+  left = ir_cast(b, DT_I64, left);
+  Value last = last_of(x, without(b, there, beyond), left, f->axis);
+  beyond = is_beyond(x, f, nth, next, beyond);
+  there = without(b, is_there(x, f, nth), beyond);
+  Value early = ir_2(b, OP_LE, low_coord(x, f->axis), last);
+  return ir_2(b, OP_OR, beyond, ir_2(b, OP_AND, there, early));
+}
+
 Val low_topk(Fx *x, const Expr *e, const Expr *score, const Expr *n) {
   Builder *b = &x->b;
   uint32_t axis = low_axis(x, e->binder);
@@ -126,16 +194,5 @@ Val low_topk(Fx *x, const Expr *e, const Expr *score, const Expr *n) {
               .above = ir_const_f(b, DT_F32, 0)};
   for (uint32_t shift = WORD; shift; shift -= f.bits)
     digit(x, &f, shift - f.bits);
-  Value place = ir_2(b, OP_MIN, f.place, ir_int(b, INF_PLACE));
-  Value next = ir_2(b, OP_ADD, place, ir_int(b, 1));
-  Value beyond = is_least(b, s.v, next);
-  Value there = is_least(b, s.v, place);
-  Value less = ir_1(b, OP_NOT, beyond);
-  there = ir_2(b, OP_AND, there, less);
-  Value left = ir_2(b, OP_SUB, f.n, f.above);
-  left = ir_cast(b, DT_I64, left);
-  Value last = last_of(x, there, left, axis), at = low_coord(x, axis);
-  Value early = ir_2(b, OP_LE, at, last);
-  there = ir_2(b, OP_AND, there, early);
-  return val_scalar(ir_2(b, OP_OR, beyond, there));
+  return val_scalar(chosen(x, &f));
 }
