@@ -664,3 +664,37 @@ void gpu_exceeds(Gpu *n, const Op *op) {
   if (op->nargs > 2) any = e_or(n->g, any, beyond(n, op, 2));
   n->g->val[op->res[0]] = n->vendor->vote(n, true, any);
 }
+
+// Threads that hold the same elements store them once: those whose replicated
+// digits are 0.
+V gpu_owner(Gpu *n, const FragMap *m) {
+  Cg *g = n->g;
+  V mine = NULL;
+  uint32_t unit = 1;
+  for (uint32_t i = 0; i < m->nthr; i++) {
+    if (m->thr[i].axis == AXIS_NONE) {
+      V d = LLVMBuildUDiv(g->b, n->grp.tid, gpu_i32(n, unit), "");
+      d = LLVMBuildURem(g->b, d, gpu_i32(n, m->thr[i].size), "");
+      V first = e_icmp(g, LLVMIntEQ, d, gpu_i32(n, 0));
+      mine = mine ? e_and(g, mine, first) : first;
+    }
+    unit *= m->thr[i].size;
+  }
+  return mine;
+}
+
+// Coordinates of what is stored are those of what was loaded first of all: LLVM
+// would keep them, and 64 bits wide, through the loops between. So it would
+// those of what a loop loads, where nobody says that they are made anew.
+static bool is_again(const Gpu *n, const Op *op, const Op *coord) {
+  if (!coord || coord->code != OP_COORD || !n->vendor->anew) return false;
+  bool store = op->code == OP_GSTORE, alone = n->grp.threads == n->out->threads;
+  if (ir_attr_i(coord, AT_REMAT, 0) && (alone || !store)) return true;
+  return store && (gpu_lean(n) || ir_attr_i(ir_launch(n->f), AT_LEANER, 0));
+}
+
+Frag gpu_index_of(Gpu *n, const Op *op, Value v) {
+  const Op *coord = ir_def(n->f, v);
+  return is_again(n, op, coord) ? gpu_coordinates_again(n, coord)
+                                : *gpu_frag(n, v);
+}

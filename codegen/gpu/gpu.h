@@ -269,6 +269,11 @@ uint32_t gpu_coord_reg(const FragMap *m, uint32_t axis, uint32_t reg);
 V gpu_coord(Gpu *n, const FragMap *m, uint32_t axis, uint32_t reg);
 // The coordinates of op once more, of which LLVM does not know that they are.
 Frag gpu_coordinates_again(Gpu *n, const Op *op);
+// An index of op, made anew where it would live too long.
+Frag gpu_index_of(Gpu *n, const Op *op, Value v);
+// True in one of the threads that hold the same elements; NULL: each has its
+// own.
+V gpu_owner(Gpu *n, const FragMap *m);
 void gpu_elementwise(Gpu *n, const Op *op);
 // 8-bit floats as 16-bit ones, by words (byte.c). False: not by words.
 bool gpu_widen(Gpu *n, const Frag *x, Frag *r);
@@ -338,9 +343,6 @@ uint32_t gpu_stay_bytes(const Func *f, const Op *op);
 Frag *gpu_stayed(Gpu *n, Value v);
 // Pointer to device memory.
 V gpu_global(Gpu *n, V address);
-// True in one of the threads that hold the same elements; NULL: each has its
-// own.
-V gpu_owner(Gpu *n, const FragMap *m);
 // The right operand of a product, where that begins.
 Tile gpu_operand_b(Gpu *n, const Op *op);
 extern GpuEmit gpu_gload, gpu_gstore, gpu_sget, gpu_sset, gpu_sload, gpu_sstore,

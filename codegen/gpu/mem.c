@@ -83,22 +83,6 @@ static Part part_of(Gpu *n, const Access *a, uint32_t axis, V index) {
   return p;
 }
 
-// Coordinates of what is stored are those of what was loaded first of all: LLVM
-// would keep them, and 64 bits wide, through the loops between. So it would
-// those of what a loop loads, where nobody says that they are made anew.
-static bool is_again(const Gpu *n, const Op *op, const Op *coord) {
-  if (!coord || coord->code != OP_COORD || !n->vendor->anew) return false;
-  bool store = op->code == OP_GSTORE, alone = n->grp.threads == n->out->threads;
-  if (ir_attr_i(coord, AT_REMAT, 0) && (alone || !store)) return true;
-  return store && (gpu_lean(n) || ir_attr_i(ir_launch(n->f), AT_LEANER, 0));
-}
-
-static Frag index_of(Gpu *n, const Op *op, Value v) {
-  const Op *coord = ir_def(n->f, v);
-  return is_again(n, op, coord) ? gpu_coordinates_again(n, coord)
-                                : *gpu_frag(n, v);
-}
-
 // What is written back at the end of a task was read at its start. Addresses
 // that both have in common would lie in registers all the time between.
 static V apart(Gpu *n, const Op *op, V stride) {
@@ -193,7 +177,7 @@ static void parts(Gpu *n, Access *a, uint32_t axis) {
   Value v = a->op->args[a->lo + axis], from = first_column(n, a, axis);
   bool frag = ir_type(n->f, v)->kind == TK_FRAG;
   Frag f = {.n = 1, .w = &n->g->val[v]};
-  if (frag) f = index_of(n, a->op, from ? ir_def(n->f, v)->args[0] : v);
+  if (frag) f = gpu_index_of(n, a->op, from ? ir_def(n->f, v)->args[0] : v);
   a->part[axis] = NEWN(&n->g->cx->scratch, Part, f.n);
   for (uint32_t i = 0; i < f.n; i++)
     a->part[axis][i] = part_of(n, a, axis, f.w[i]);
@@ -795,53 +779,6 @@ static bool in_pieces(const Gpu *n, const Access *a, int axis,
                             is_sure(n, a, axis) && bytes <= 4 * MOST_WORDS);
 }
 
-void gpu_gload(Gpu *n, const Op *op) {
-  Access a = access(n, op, 1);
-  const Type *t = gpu_res_type(n, op);
-  if (t->kind != TK_FRAG) {
-    n->g->val[op->res[0]] = load(n, place(n, &a, NULL, 0), t->dtype);
-    return;
-  }
-  Frag r = gpu_new(n, t);
-  V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
-  bool many = r.map.regs > ROWS && share_of(r.map.regs) <= MOST_SHARE;
-  int run = many ? run_of(n, &a, t) : -1;
-  int piece = piece_axis(n, &a, t, r.map.regs);
-  if (gpu_load_told(n, op, &r) ||
-      (run >= 0 && load_words(n, &a, (uint32_t)run, t->dtype, &r))) {
-    gpu_define(n, op->res[0], r);
-    return;
-  }
-  if (run >= 0) load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
-  bool laid = piece >= 0 && is_laid(n, &a, piece);
-  bool pieces = !laid && in_pieces(n, &a, piece, &r.map);
-  if (laid) load_laid(n, &a, &r.map, t->dtype, e);
-  if (pieces) load_all(n, &a, &r.map, piece, t->dtype, e);
-  bool done = run >= 0 || laid || pieces || gpu_load_loose(n, op, &r.map, e);
-  for (uint32_t i = 0; !done && i < r.map.regs; i++)
-    e[i] = load(n, place(n, &a, &r.map, i), t->dtype);
-  gpu_pack(n, &r, e);
-  gpu_define(n, op->res[0], r);
-}
-
-// Threads that hold the same elements store them once: those whose replicated
-// digits are 0.
-V gpu_owner(Gpu *n, const FragMap *m) {
-  Cg *g = n->g;
-  V mine = NULL;
-  uint32_t unit = 1;
-  for (uint32_t i = 0; i < m->nthr; i++) {
-    if (m->thr[i].axis == AXIS_NONE) {
-      V d = LLVMBuildUDiv(g->b, n->grp.tid, gpu_i32(n, unit), "");
-      d = LLVMBuildURem(g->b, d, gpu_i32(n, m->thr[i].size), "");
-      V first = e_icmp(g, LLVMIntEQ, d, gpu_i32(n, 0));
-      mine = mine ? e_and(g, mine, first) : first;
-    }
-    unit *= m->thr[i].size;
-  }
-  return mine;
-}
-
 // Is element i stored by this thread?
 typedef struct Kept {
   V mine;          // or NULL: always
@@ -966,6 +903,72 @@ static void add_up(Gpu *n, const Access *a, const Frag *x, const Kept *k) {
   if (same) gpu_end(n, end);
 }
 
+// How many of them travel at once. Beside products there is no time to wait for
+// the registers of both.
+static uint32_t at_once(const Gpu *n, const Access *a, const Type *t,
+                        const Kept *k) {
+  int64_t size = (int64_t)dtype_size(t->dtype);
+  bool pairs = !n->multiplies && (size == 2 || size == 4) &&
+               beside_each_other(n, a, t, k) == PAIR;
+  return pairs ? PAIR : 1;
+}
+
+static void load_some(Gpu *n, Part p, DType t, uint32_t count, V *e) {
+  Cg *g = n->g;
+  uint32_t size = (uint32_t)dtype_size(t);
+  V x = n->vendor->load(n, p.off, p.ok, count * size);
+  LLVMTypeRef bits = LLVMIntTypeInContext(g->lc, bits_of(t));
+  for (uint32_t i = 0; i < count; i++)
+    e[i] = from_bits(n,
+                     LLVMBuildTrunc(g->b, i ? e_shr(g, x, 8 * size * i) : x,
+                                    bits, ""),
+                     t);
+}
+
+static void store_pair(Gpu *n, Part p, const V *x, DType t) {
+  Cg *g = n->g;
+  uint32_t size = PAIR * (uint32_t)dtype_size(t);
+  LLVMTypeRef all = LLVMIntTypeInContext(g->lc, 8 * size);
+  V w[PAIR];
+  for (uint32_t i = 0; i < PAIR; i++) {
+    V b = LLVMBuildBitCast(g->b, to_bits(n, x[i], t), memory_type(n, t), "");
+    w[i] = LLVMBuildZExt(g->b, b, all, "");
+  }
+  V v = e_or(g, w[0], e_shl(g, w[1], 4 * size));
+  n->vendor->store(n, p.off, p.ok, v, size);
+}
+
+void gpu_gload(Gpu *n, const Op *op) {
+  Access a = access(n, op, 1);
+  const Type *t = gpu_res_type(n, op);
+  if (t->kind != TK_FRAG) {
+    n->g->val[op->res[0]] = load(n, place(n, &a, NULL, 0), t->dtype);
+    return;
+  }
+  Frag r = gpu_new(n, t);
+  V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  bool many = r.map.regs > ROWS && share_of(r.map.regs) <= MOST_SHARE;
+  int run = many ? run_of(n, &a, t) : -1;
+  int piece = piece_axis(n, &a, t, r.map.regs);
+  if (gpu_load_told(n, op, &r) ||
+      (run >= 0 && load_words(n, &a, (uint32_t)run, t->dtype, &r))) {
+    gpu_define(n, op->res[0], r);
+    return;
+  }
+  if (run >= 0) load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
+  bool laid = piece >= 0 && is_laid(n, &a, piece);
+  bool pieces = !laid && in_pieces(n, &a, piece, &r.map);
+  if (laid) load_laid(n, &a, &r.map, t->dtype, e);
+  if (pieces) load_all(n, &a, &r.map, piece, t->dtype, e);
+  bool done = run >= 0 || laid || pieces || gpu_load_loose(n, op, &r.map, e);
+  Kept all = {0};
+  uint32_t each = at_once(n, &a, t, &all);
+  for (uint32_t i = 0; !done && i < r.map.regs; i += each)
+    load_some(n, place(n, &a, &r.map, i), t->dtype, each, e + i);
+  gpu_pack(n, &r, e);
+  gpu_define(n, op->res[0], r);
+}
+
 void gpu_gstore(Gpu *n, const Op *op) {
   Access a = access(n, op, 2);
   const Type *t = gpu_arg_type(n, op, 1);
@@ -980,9 +983,15 @@ void gpu_gstore(Gpu *n, const Op *op) {
     store_pieces(n, &a, x, piece, &k);
     return;
   }
-  for (uint32_t i = 0; i < (x ? x->map.regs : 1); i++) {
+  uint32_t each = at_once(n, &a, t, &k);
+  for (uint32_t i = 0; i < (x ? x->map.regs : 1); i += each) {
     Part p = place(n, &a, x ? &x->map : NULL, i);
     p.ok = kept(n, &k, i, p.ok);
-    store(n, p, x ? gpu_elem(n, x, i) : gpu_arg(n, op, 1), t->dtype);
+    if (each == 1) {
+      store(n, p, x ? gpu_elem(n, x, i) : gpu_arg(n, op, 1), t->dtype);
+      continue;
+    }
+    V pair[PAIR] = {gpu_elem(n, x, i), gpu_elem(n, x, i + 1)};
+    store_pair(n, p, pair, t->dtype);
   }
 }

@@ -2,6 +2,8 @@
 //   reduce sum (mul(a, b)), free axes of each that the other lacks -> dot(a, b)
 //   dot(cast(a: bf16 -> f32), b) -> dot(a, b)      products are exact anyway
 //   sum over a vec axis of what does not vary with it -> a product
+//   a vector that is named by another axis, and back -> the vector
+//     y = sum over i of (i == j ? x : 0)   sum over j of (i == j ? y : 0)  -> x
 #include "passes/attn/canon.h"
 
 enum { MAX_FACTORS = 16 };
@@ -113,6 +115,47 @@ static Value sum_of_product(Canon *c, Value x, const IrAttr *over) {
   return out ? canon_2(c, OP_MUL, out, r) : r;
 }
 
+// ---------------------------------------------------------------- names
+// The axis whose index v is, or -1.
+static int index_axis(const Canon *c, Value v) {
+  const Op *op = ir_def(c->f, v);
+  return op && op->code == OP_INDEX ? (int)ir_attr_i(op, AT_AXIS, -1) : -1;
+}
+
+// x of `i == j ? x : 0`, which is summed over axis i: x[j], by the other name.
+static Value renamed(const Canon *c, Value v, uint32_t over, uint32_t *to) {
+  const Op *op = ir_def(c->f, v);
+  double zero;
+  if (!op || op->code != OP_SELECT ||
+      !ir_const_value(c->f, op->args[2], &zero) || zero != 0)
+    return 0;
+  const Op *eq = ir_def(c->f, op->args[0]);
+  if (!eq || eq->code != OP_EQ) return 0;
+  int i = index_axis(c, eq->args[0]), j = index_axis(c, eq->args[1]);
+  if (i < 0 || j < 0 || i == j || (i != (int)over && j != (int)over)) return 0;
+  *to = i == (int)over ? (uint32_t)j : (uint32_t)i;
+  const Axis *a = &c->f->axes.at[over], *b = &c->f->axes.at[*to];
+  bool alike = a->role == AX_VEC && b->role == AX_VEC && a->extent == b->extent;
+  return alike ? op->args[1] : 0;
+}
+
+// What a vector was before it got another name, which it loses again.
+static Value named_back(const Canon *c, Value x, const IrAttr *over) {
+  uint32_t i, j;
+  if (over->n != 1) return 0;
+  Value y = renamed(c, x, (uint32_t)over->list[0], &i);
+  const Op *op = y ? ir_def(c->f, y) : NULL;
+  if (!op || op->code != OP_REDUCE || ir_attr_i(op, AT_KIND, -1) != RK_SUM)
+    return 0;
+  const IrAttr *from = ir_attr(op, AT_OVER);
+  if (from->n != 1 || from->list[0] != i) return 0;
+  Value was = renamed(c, op->args[0], i, &j);
+  return was && j == (uint32_t)over->list[0] &&
+                 !type_has_axis(ir_type(c->f, was), j)
+             ? was
+             : 0;
+}
+
 // ---------------------------------------------------------------- reduce
 // Over axes that x does not vary with.
 static Value constant_over(Canon *c, RKind k, Value x, uint32_t axis,
@@ -145,8 +188,11 @@ Value canon_reduce(Canon *c, Value x, const IrAttr *attrs, uint32_t n) {
     else y = ir_cover(c->b, y, c->domains.of[axis]);
     if (type_has_axis(ir_type(c->f, y), axis)) list[kept++] = axis;
   }
-  if (kept == over->n && y == x)
+  if (kept == over->n && y == x) {
+    Value was = k == RK_SUM ? named_back(c, x, over) : 0;
+    if (was) return was;
     return k == RK_SUM ? sum_of_product(c, x, over) : 0;
+  }
   if (kept) {
     IrAttr now[] = {attr_i(AT_KIND, k), attr_list(AT_OVER, list, kept)};
     y = canon_make(c, OP_REDUCE, &y, 1, now, 2);

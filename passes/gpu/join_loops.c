@@ -12,8 +12,9 @@
 //
 // Memory is read once then. Loops of one block that only load and compute, in
 // functions without products and steps; as many sums as a thread has registers
-// for. Run cse behind it. Level frag. Needs: lower_gpu. Tests:
-// test/passes/join_loops.
+// for. Loops around such sums, which store them, are one in front of that: the
+// gradients of matrices that multiply one vector. Run cse behind it. Level
+// frag. Needs: lower_gpu. Tests: test/passes/join_loops.
 #include "passes/pass.h"
 #include "passes/support/cost.h"
 
@@ -127,8 +128,69 @@ static Op *join(Func *f, Op *a, Op *c) {
   return to;
 }
 
+// ---------------------------------------------------------------- around
+// The first of the loops in the turns of one that only stores their sums, or
+// NULL; how many elements they carry.
+static const Op *sums_of(const Func *f, const Op *loop, int64_t *all) {
+  const Op *sums = NULL;
+  if (loop->code != OP_FOR || loop->nres || loop->nattrs) return NULL;
+  for (const Op *op = loop->regions[0]->first; op; op = op->next) {
+    bool store = op->code == OP_GSTORE && !ir_attr_i(op, AT_ADD, 0);
+    bool load = op->code == OP_GLOAD && !ir_is_stored(f->body, op->args[0]);
+    if (op->code == OP_FOR) {
+      if (!is_plain(f, op)) return NULL;
+      sums = sums ? sums : op;
+      *all += carried(f, op);
+    } else if (!store && !load && op->code != OP_YIELD &&
+               !(op_info(op->code)->flags & OPF_PURE)) {
+      return NULL;
+    }
+  }
+  return sums;
+}
+
+static bool stores_same(const Op *a, const Op *b) {
+  for (const Op *op = a->regions[0]->first; op; op = op->next)
+    if (op->code == OP_GSTORE && ir_is_stored(b->regions[0], op->args[0]))
+      return true;
+  return false;
+}
+
+// The loop behind a, which a goes into, or NULL.
+static Op *turns_behind(const Func *f, const Op *a) {
+  int64_t all = 0;
+  const Op *x = sums_of(f, a, &all), *y;
+  Op *b = x ? a->next : NULL;
+  while (b && !b->nregions && op_info(b->code)->flags & OPF_PURE) b = b->next;
+  bool fits = b && (y = sums_of(f, b, &all)) && same_steps(a, b) &&
+              same_steps(x, y) && share_memory(x, y) && all <= COST_JOINED_SUMS;
+  return fits && !stores_same(a, b) ? b : NULL;
+}
+
+static Op *join_turns(Func *f, Op *a, Op *c) {
+  Builder b = {.fn = f, .region = c->parent, .before = c, .span = a->span};
+  Op *to = ir_op(&b, OP_FOR, a->args, 3, NULL, 0, NULL, 0, 1);
+  Region *r = to->regions[0];
+  ValueInfo at = *ir_info(f, a->regions[0]->params.at[0]);
+  Value turn = ir_region_param(r, at.type, at.hint);
+  Builder in = {.fn = f, .region = r, .span = a->span};
+  const Op *from[] = {a, c};
+  for (int i = 0; i < 2; i++) {
+    const Region *body = from[i]->regions[0];
+    ValueMap m = {.arena = f->mod->arena};
+    vmap_put(&m, body->params.at[0], turn);
+    for (const Op *op = body->first; op != body->last; op = op->next)
+      ir_clone(&in, f, op, &m, NULL);
+  }
+  ir_yield(&in, NULL, 0);
+  ir_erase(a);
+  ir_erase(c);
+  return to;
+}
+
 static void region(Func *f, Region *r) {
   for (Op *op = r->first; op; op = op->next) {
+    for (Op *c; (c = turns_behind(f, op));) op = join_turns(f, op, c);
     for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i]);
     for (Op *c; is_plain(f, op) && (c = partner(f, op));) op = join(f, op, c);
   }

@@ -556,14 +556,18 @@ static void plan_groups(Place *p, int64_t tile) {
 typedef struct Rows {
   const Place *p;
   int64_t most, cols;  // of a tile
-  bool dots;
+  bool dots;           // products, those of a matrix and a vector too
+  bool products;       // others
 } Rows;
 
 static void note_rows(void *data, Op *op) {
   Rows *r = data;
   View v;
   int64_t n;
-  r->dots |= op->code == OP_DOT || op->code == OP_SCAN || op->code == OP_TRINV;
+  bool other = op->code == OP_SCAN || op->code == OP_TRINV;
+  r->dots |= op->code == OP_DOT || other;
+  r->products |=
+      other || (op->code == OP_DOT && ir_type(r->p->f, op->res[0])->n > 1);
   for (uint32_t i = 0; i < op->nres; i++) {
     const Type *t = ir_type(r->p->f, op->res[i]);
     if (t->kind == TK_ELEM && t->n == 2 && lower_view(r->p, t, NULL, &v) &&
@@ -575,12 +579,24 @@ static void note_rows(void *data, Op *op) {
   }
 }
 
+static bool has_step_axis(const Func *f) {
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role == AX_STEP) return true;
+  return false;
+}
+
 // Fewer warps where their matrix units would have more rows than a task, more
-// where a task without products has a tall tile: as many as it has rows.
+// where a task without products has a tall tile: as many as it has rows. Steps
+// that go one after the other have no more warps than that: what they sum and
+// hand round stays in a warp, or in two, without barriers of four.
 static uint32_t warps_for(Place *p, int64_t tile) {
   uint32_t n = HW_GROUP_WARPS, most = COST_MAP_WARPS * p->target->gpu.rows;
   Rows r = {.p = p};
   if (!amd(p) && p->lane < 0) ir_walk(p->f->body, note_rows, &r);
+  if (!amd(p) && p->lane < 0 && !r.products && r.most && has_step_axis(p->f))
+    n = 1;
+  while (!r.products && n < HW_GROUP_WARPS && n * p->target->gpu.rows < r.most)
+    n *= 2;
   while (!r.dots && n * p->target->gpu.rows < r.most && r.most <= most) n *= 2;
   p->paired = n > HW_GROUP_WARPS && n <= COST_PAIRED_WARPS &&
               r.cols <= COST_PAIRED_COLUMNS;

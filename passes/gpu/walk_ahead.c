@@ -10,13 +10,18 @@
 //   })                                    })
 //
 // A step waits for memory longer than for its arithmetic, and nothing else runs
-// on a multiprocessor that has few tasks. Loads of what the program only reads,
+// on a multiprocessor that has few tasks. Loads of what the kernel only reads,
 // at indices that follow the step; what is asked for behind the last step reads
-// as 0 and is not used. Kernels without products of matrices: recurrences,
-// phases that judge tiles of keys by a mask (passes/stream/mask_bounds.c), each
-// of which meets twice, and long sums along an axis. NVIDIA: a walk of a large
-// state on AMD would lose the second wave to the registers. Level frag. Needs:
-// lower_gpu. Tests: test/passes/walk_ahead/.
+// as 0 and is not used. Gradients walk back over states that a walk before has
+// stored: what such a step carries and has asked for lives at once, and as few
+// CTAs share a multiprocessor as leave registers for it. Kernels without
+// products of matrices: recurrences, phases that judge tiles of keys by a mask
+// (passes/stream/mask_bounds.c), each of which meets twice, and long sums along
+// an axis. NVIDIA: a walk of a large state on AMD would lose the second wave to
+// the registers. Level frag. Needs: lower_gpu. Tests: test/passes/walk_ahead/.
+#include "ir/layout.h"
+#include "ir/pressure.h"
+#include "ir/target.h"
 #include "passes/gpu/prefetch.h"
 #include "passes/support/cost.h"
 
@@ -29,8 +34,11 @@ typedef struct Walk {
   Arena *a;
   Op *loop;
   Op *load[MAX_LOADS];
-  uint32_t n, ahead;  // loads; steps
+  uint32_t n, ahead;    // loads; steps
+  Op *late[MAX_LOADS];  // asked for as the step begins
+  uint32_t nlate;
   bool judges, sums;  // what a mask says; a sum: no walk over steps
+  bool back;          // it reads what another kernel's steps have stored
 } Walk;
 
 // ---------------------------------------------------------------- candidates
@@ -92,12 +100,35 @@ static uint32_t words_of(const Type *t) {
   return n * (uint32_t)t->ext[1] / HW_GROUP_THREADS + 1;
 }
 
-static void find_loads(Walk *w) {
+static uint32_t size_of(const Walk *w, uint32_t load) {
+  return words_of(ir_type(w->f, w->load[load]->res[0]));
+}
+
+// How many steps ahead: as many as there are registers for. Tiles of states
+// that a walk back reads may be too large even for one: these are not asked
+// for.
+static void choose_ahead(Walk *w, uint32_t most) {
   uint32_t words = 0;
+  for (uint32_t i = 0; i < w->n; i++) words += size_of(w, i);
+  while (w->back && w->n && words > most) {
+    uint32_t largest = 0;
+    for (uint32_t i = 1; i < w->n; i++)
+      if (size_of(w, i) >= size_of(w, largest)) largest = i;
+    words -= size_of(w, largest);
+    w->late[w->nlate++] = w->load[largest];
+    memmove(w->load + largest, w->load + largest + 1,
+            (--w->n - largest) * sizeof *w->load);
+  }
+  w->ahead = COST_WALK_AHEAD;
+  while (w->ahead && words * w->ahead > most) w->ahead--;
+}
+
+static void find_loads(Walk *w) {
   for (Op *op = w->loop->regions[0]->first; op; op = op->next) {
     if (op->code != OP_GLOAD) continue;
-    bool known = ir_is_input(w->f, op->args[0]) ||
-                 (w->sums && !ir_is_stored(w->f->body, op->args[0]));
+    bool known =
+        ir_is_input(w->f, op->args[0]) ||
+        ((w->sums || !w->judges) && !ir_is_stored(w->f->body, op->args[0]));
     if (!known || w->n == MAX_LOADS ||
         (w->judges && ir_attr_i(op, AT_INBOUNDS, 0)))
       continue;
@@ -107,13 +138,12 @@ static void find_loads(Walk *w) {
     for (uint32_t i = 1; i < op->nargs; i++)
       ok &= prefetch_follows(w->f, w->loop, op->args[i]);
     if (!ok) continue;
+    w->back |= !w->judges && !ir_is_input(w->f, op->args[0]);
     w->load[w->n++] = op;
-    words += words_of(ir_type(w->f, op->res[0]));
   }
   // Sums are many small tasks, which are to be on the multiprocessor at once.
   uint32_t most = w->sums ? COST_WALK_REGS / 2 : COST_WALK_REGS;
-  w->ahead = COST_WALK_AHEAD;
-  while (w->ahead && words * w->ahead > most) w->ahead--;
+  choose_ahead(w, most);
 }
 
 // ---------------------------------------------------------------- the new loop
@@ -146,6 +176,8 @@ static Op *new_loop(const Walk *w, Builder *b) {
 static bool listed(const Walk *w, const Op *op) {
   for (uint32_t i = 0; i < w->n; i++)
     if (w->load[i] == op) return true;
+  for (uint32_t i = 0; i < w->nlate; i++)
+    if (w->late[i] == op) return true;
   return false;
 }
 
@@ -165,6 +197,10 @@ static void fill_body(const Walk *w, Region *to) {
     Value v = ir_region_param(to, *ir_type(w->f, load->res[0]), "ahead");
     if (i < w->n) vmap_put(&m, load->res[0], v);
     else out[y->nargs + i - w->n] = v;
+  }
+  for (uint32_t i = w->nlate; i-- > 0;) {
+    Value v = w->late[i]->res[0];
+    vmap_put(&m, v, prefetch_copy(&b, w->loop, v, &m));
   }
   Value at = to->params.at[0];
   for (uint32_t k = 0; k < w->ahead; k++) at = prefetch_next(&b, w->loop, at);
@@ -190,25 +226,48 @@ static void rewrite(const Walk *w) {
   ir_erase(loop);
 }
 
-static void region(Func *f, Region *r, Arena *a, bool judges) {
+// Registers for what lives at once.
+static void leave_room(Func *f, const Target *target, Arena *a) {
+  Op *launch = f->body->first;
+  int64_t n = ir_attr_i(launch, AT_OCCUPANCY, 1), was = n;
+  int64_t threads = ir_attr_i(launch, AT_THREADS, 1);
+  int64_t live = ir_pressure(f, a).regs + COST_STEP_OTHER_REGS;
+  while (n > 1 && live > target->gpu.regs / (threads * n)) n--;
+  if (n < was) ir_set_attr(f, launch, attr_i(AT_OCCUPANCY, n));
+}
+
+// Does the loop keep states for a gradient's walk back?
+static bool keeps(const Func *f, const Op *loop) {
+  for (const FuncParam *p = f->params.at; p < f->params.at + f->params.n; p++)
+    if (p->role == PR_SHARED && ir_is_stored(loop->regions[0], p->v))
+      return true;
+  return false;
+}
+
+// Is there a walk of a gradient?
+static bool region(Func *f, Region *r, Arena *a, bool judges) {
+  bool back = false;
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
-      region(f, op->regions[i], a, judges);
+      back |= region(f, op->regions[i], a, judges);
     if (op->code != OP_FOR || !is_walk(f, op, judges)) continue;
     Walk w = {.f = f, .a = a, .loop = op, .judges = judges};
     w.sums = judges && is_long_sum(f, op);
     find_loads(&w);
     if (w.n && w.ahead) rewrite(&w);
+    back |= w.back || (!judges && keeps(f, op));
   }
+  return back;
 }
 
 bool pass_walk_ahead(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (!ir_has_products(f)) region(f, f->body, m->arena, !ir_has_steps(f));
+    if (ir_has_products(f)) continue;
+    bool back = region(f, f->body, m->arena, !ir_has_steps(f));
+    if (back && ir_launch(f)) leave_room(f, opt->target, m->arena);
   }
   return true;
 }

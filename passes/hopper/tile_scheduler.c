@@ -505,7 +505,9 @@ static void share(Func *f, Op *launch, const Target *target, Arena *a,
   if (!carried) slack = -COST_STEP_NUMBER_REGS;
   int64_t threads = ir_attr_i(launch, AT_THREADS, 1),
           n = regs / (threads * each);
-  int64_t most = ir_pressure(f, a).regs;
+  int64_t most = ir_pressure(f, a).regs, warps = threads / target->gpu.wave;
+  if (warps < HW_GROUP_WARPS && n > COST_STEP_WARPS / warps)
+    n = COST_STEP_WARPS / warps;
   while (n > 1 && most > regs / (threads * n) + slack) n--;
   if (lean >= RELIEF_STATE) n /= 2;
   else if (lean >= RELIEF_LOADS) n--;
