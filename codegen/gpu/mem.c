@@ -1,10 +1,9 @@
 // Tensors in device memory: gload and gstore of scalars and fragments. Every
 // access is predicated by its bounds.
 #include "codegen/gpu/gpu.h"
+#include "codegen/gpu/runs.h"
 
 #include "ir/pressure.h"
-
-#include <math.h>
 
 // The part of an address that one index gives, and whether it is in range.
 typedef struct Part {
@@ -121,27 +120,6 @@ static V extent(Gpu *n, const Access *a, uint32_t axis) {
                         gpu_i32t(n), "");
 }
 
-// Is v a multiple of k, but for a tile's own coordinates?
-static bool is_multiple(const Gpu *n, Value v, int64_t k) {
-  const Op *op = ir_def(n->f, v);
-  double x;
-  if (ir_const_value(n->f, v, &x)) return fmod(x, (double)k) == 0;
-  if (!op) {  // a loop's coordinate
-    const Region *r = ir_info(n->f, v)->region;
-    const Op *loop = r ? r->parent : NULL;
-    return loop && loop->code == OP_FOR && r->params.at[0] == v &&
-           is_multiple(n, loop->args[0], k) && is_multiple(n, loop->args[2], k);
-  }
-  if (op->code == OP_COORD) return true;
-  if (op->code == OP_SPLAT || op->code == OP_UNIFORM)
-    return is_multiple(n, op->args[0], k);
-  bool all = op->code == OP_ADD || op->code == OP_SUB || op->code == OP_MAX ||
-             op->code == OP_MIN;
-  if (!all && op->code != OP_MUL) return false;
-  bool a = is_multiple(n, op->args[0], k), b = is_multiple(n, op->args[1], k);
-  return all ? a && b : a || b;
-}
-
 // Whole blocks of columns of `quads` from a scalar on: where it is, or 0.
 static Value first_column(const Gpu *n, const Access *a, uint32_t axis) {
   const Type *t = ir_type(n->f, a->tensor);
@@ -156,7 +134,7 @@ static Value first_column(const Gpu *n, const Access *a, uint32_t axis) {
                from->code == OP_SPLAT &&
                dim_is_const(&n->f->mod->dims, t->size[axis], &size) &&
                cols % HW_BLOCK == 0 && size % cols == 0 &&
-               is_multiple(n, from->args[0], cols);
+               gpu_is_multiple(n, from->args[0], cols);
   return whole ? from->args[0] : 0;
 }
 
@@ -196,8 +174,8 @@ static bool fills_blocks(const Gpu *n, const Op *op, const Type *t) {
   Value row = op->args[t->n], col = op->args[1 + t->n];
   int64_t cols;
   return v->kind == TK_FRAG && v->ext[0] % BLOCK == 0 &&
-         ir_type(n->f, row)->slice == SLICE_ROW && is_multiple(n, row, BLOCK) &&
-         is_multiple(n, col, v->ext[1]) &&
+         ir_type(n->f, row)->slice == SLICE_ROW &&
+         gpu_is_multiple(n, row, BLOCK) && gpu_is_multiple(n, col, v->ext[1]) &&
          dim_is_const(&n->f->mod->dims, t->size[t->n - 1], &cols) &&
          cols == v->ext[1];
 }
@@ -296,17 +274,6 @@ static uint32_t share_of(uint32_t regs) {
   return (regs + ROWS - 1) / ROWS;
 }
 
-// Consecutive numbers: the coordinate plus what is the same for all.
-static bool is_run(const Gpu *n, Value v) {
-  const Op *op = ir_def(n->f, v);
-  if (!op || op->code == OP_COORD) return op != NULL;
-  const Op *x = op->nargs == 2 ? ir_def(n->f, op->args[0]) : NULL;
-  const Op *y = op->nargs == 2 ? ir_def(n->f, op->args[1]) : NULL;
-  if (!x || !y || (op->code != OP_ADD && op->code != OP_SUB)) return false;
-  if (y->code == OP_SPLAT || y->code == OP_CONST) return is_run(n, op->args[0]);
-  return op->code == OP_ADD && x->code == OP_SPLAT && is_run(n, op->args[1]);
-}
-
 // The index that is a run, if all others are scalars; -1: none.
 static int run_of(const Gpu *n, const Access *a, const Type *t) {
   int at = -1;
@@ -315,7 +282,7 @@ static int run_of(const Gpu *n, const Access *a, const Type *t) {
   for (uint32_t i = 0; i < a->rank; i++) {
     Value v = a->op->args[a->lo + i];
     if (ir_type(n->f, v)->kind != TK_FRAG) continue;
-    if (at >= 0 || !is_run(n, v)) return -1;
+    if (at >= 0 || !gpu_is_run(n, v)) return -1;
     at = (int)i;
   }
   bool ok = n->vendor->from_lane && t->slice == SLICE_COL && !t->partial &&
@@ -403,43 +370,7 @@ static void load_columns(Gpu *n, const Access *a, uint32_t axis, DType t,
 // multiple of 16, and inside, travel 16 bytes at a time. Whether they do is
 // known when it runs, but for workspace (`laid`). Where there are products too
 // they wait in registers, of which both ways take too many.
-enum { PIECE = 8, WIDE = 16 };
-
-// How an index goes on along the registers of a piece.
-typedef enum Going { SAME, NEXT, CUT, ANY } Going;
-
-// The same choice for all of a piece: of what is on one side of its beginning.
-static bool is_choice_of_pieces(const Gpu *n, Value v) {
-  const Op *op = ir_def(n->f, v);
-  const Op *x = op && op->code == OP_LT ? ir_def(n->f, op->args[0]) : NULL;
-  double k;
-  return x && x->code == OP_COORD && ir_const_value(n->f, op->args[1], &k) &&
-         fmod(k, PIECE) == 0;
-}
-
-// Consecutive numbers in each piece.
-static bool is_run_of_pieces(const Gpu *n, Value v) {
-  const Op *op = ir_def(n->f, v);
-  if (!op || op->code != OP_SELECT) return is_run(n, v);
-  return is_choice_of_pieces(n, op->args[0]) &&
-         is_run_of_pieces(n, op->args[1]) && is_run_of_pieces(n, op->args[2]);
-}
-
-// Consecutive numbers up to a bound (`CUT`): they may be told by their ends.
-static Going going(const Gpu *n, Value v) {
-  const Op *op = ir_def(n->f, v);
-  const Type *t = ir_type(n->f, v);
-  if (t->kind != TK_FRAG || t->slice == SLICE_ROW) return SAME;
-  if (t->slice == SLICE_COL) return is_run_of_pieces(n, v) ? NEXT : ANY;
-  if (!op || op->nargs > 2) return ANY;
-  if (op->code == OP_SPLAT) return SAME;
-  if (op->code == OP_BCAST) return going(n, op->args[0]);
-  if (op->code != OP_ADD && op->code != OP_MIN) return ANY;
-  Going x = going(n, op->args[0]), y = going(n, op->args[1]);
-  if (x == SAME) x = y, y = SAME;
-  if (y != SAME || x == ANY) return ANY;
-  return op->code == OP_MIN && x == NEXT ? CUT : x;
-}
+enum { WIDE = 16 };
 
 // The index along which registers of a piece follow one another, or -1.
 static bool has_pieces(DType t) {
@@ -452,14 +383,14 @@ static int piece_axis(const Gpu *n, const Access *a, const Type *t,
   int at = -1;
   if (ir_type(n->f, a->tensor)->quads && !a->rows) return -1;
   if (t->layout != LY_LIN || t->slice == SLICE_ROW || t->partial ||
-      regs % PIECE || !has_pieces(t->dtype))
+      regs % GPU_PIECE || !has_pieces(t->dtype))
     return -1;
   for (uint32_t i = 0; i < a->rank; i++) {
     Value v = a->op->args[a->lo + i];
     const Type *s = ir_type(n->f, v);
     if (s->kind != TK_FRAG || s->slice == SLICE_ROW) continue;
-    Going way = going(n, v);
-    if (at >= 0 || (way != NEXT && way != CUT)) return -1;
+    Going way = gpu_going(n, v);
+    if (at >= 0 || (way != GO_NEXT && way != GO_CUT)) return -1;
     at = (int)i;
   }
   return at;
@@ -467,7 +398,7 @@ static int piece_axis(const Gpu *n, const Access *a, const Type *t,
 
 // Bytes that travel at once: a piece of bytes is half of the widest access.
 static uint32_t wide(DType t) {
-  uint32_t n = PIECE * (uint32_t)dtype_size(t);
+  uint32_t n = GPU_PIECE * (uint32_t)dtype_size(t);
   return n < WIDE ? n : WIDE;
 }
 
@@ -478,30 +409,9 @@ static V is_whole(Gpu *n, const Access *a, int axis, const FragMap *m,
   if (ir_type(n->f, v)->slice != SLICE_NONE) return NULL;
   const Frag *f = gpu_frag(n, v);
   V first = f->w[reg_of(n, a, (uint32_t)axis, m, reg)];
-  V last = f->w[reg_of(n, a, (uint32_t)axis, m, reg + PIECE - 1)];
+  V last = f->w[reg_of(n, a, (uint32_t)axis, m, reg + GPU_PIECE - 1)];
   return e_icmp(n->g, LLVMIntEQ, last,
-                gpu_add(n, first, gpu_i32(n, PIECE - 1)));
-}
-
-// Is v a multiple of PIECE where a piece of `lin` begins?
-static bool begins_pieces(const Gpu *n, Value v) {
-  const Op *op = ir_def(n->f, v);
-  double x;
-  int64_t k;
-  if (!op) return false;
-  if (op->code == OP_DIM)
-    return dim_is_const(&n->f->mod->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &k) &&
-           k % PIECE == 0;
-  if (ir_const_value(n->f, v, &x)) return fmod(x, PIECE) == 0;
-  if (op->code == OP_COORD) return true;
-  if (op->code == OP_SPLAT || op->code == OP_BCAST)
-    return begins_pieces(n, op->args[0]);
-  if (op->code == OP_SELECT)
-    return begins_pieces(n, op->args[1]) && begins_pieces(n, op->args[2]);
-  if (op->code != OP_ADD && op->code != OP_SUB && op->code != OP_MUL)
-    return false;
-  bool a = begins_pieces(n, op->args[0]), b = begins_pieces(n, op->args[1]);
-  return op->code == OP_MUL ? a || b : a && b;
+                gpu_add(n, first, gpu_i32(n, GPU_PIECE - 1)));
 }
 
 // Is a piece of the load inside or outside of the tensor as a whole?
@@ -510,9 +420,9 @@ static bool is_sure(const Gpu *n, const Access *a, int axis) {
   const Type *t = ir_type(n->f, a->tensor);
   int64_t size;
   return n->vendor->load4 && a->op->code == OP_GLOAD &&
-         wide(t->dtype) == WIDE && going(n, v) == NEXT &&
+         wide(t->dtype) == WIDE && gpu_going(n, v) == GO_NEXT &&
          dim_is_const(&n->f->mod->dims, t->size[axis], &size) &&
-         size % PIECE == 0 && begins_pieces(n, v);
+         size % GPU_PIECE == 0 && gpu_begins_pieces(n, v);
 }
 
 typedef struct Piece {
@@ -596,7 +506,7 @@ static Piece piece_of(Gpu *n, const Access *a, const FragMap *m, uint32_t reg,
   DType t = ir_type(n->f, a->tensor)->dtype;
   p.first = place(n, a, m, reg);
   p.near = p.first.off;
-  if (going(n, v) == NEXT) {
+  if (gpu_going(n, v) == GO_NEXT) {
     p.index = gpu_frag(n, v)->w[reg_of(n, a, (uint32_t)axis, m, reg)];
     p.others = others_in(n, a, m, reg, axis);
     p.near = beside(n, &p);
@@ -609,8 +519,8 @@ static Piece piece_of(Gpu *n, const Access *a, const FragMap *m, uint32_t reg,
     p.in = p.first.ok;
     return p;
   }
-  p.together =
-      e_and(g, p.together, e_and(g, p.first.ok, element(n, &p, PIECE - 1).ok));
+  p.together = e_and(g, p.together,
+                     e_and(g, p.first.ok, element(n, &p, GPU_PIECE - 1).ok));
   V whole = is_whole(n, a, axis, m, reg);
   if (whole) p.together = e_and(g, p.together, whole);
   return p;
@@ -693,7 +603,8 @@ static V load_together(Gpu *n, const Piece *p, uint32_t i, DType t) {
 // `count` pieces, all of them together or element by element.
 static void load_pieces(Gpu *n, Piece *p, uint32_t count, DType t, V *e) {
   Cg *g = n->g;
-  uint32_t of = wide(t) / (uint32_t)dtype_size(t), parts = count * (PIECE / of);
+  uint32_t of = wide(t) / (uint32_t)dtype_size(t),
+           parts = count * (GPU_PIECE / of);
   V *yes = NEWN(&g->cx->scratch, V, parts),
     *no = NEWN(&g->cx->scratch, V, parts);
   V together = p->together;
@@ -701,14 +612,14 @@ static void load_pieces(Gpu *n, Piece *p, uint32_t count, DType t, V *e) {
     together = e_and(g, together, p[i].together);
   Fork k = fork_at(n, together);
   for (uint32_t i = 0; i < parts; i++)
-    yes[i] = load_together(n, p + i * of / PIECE, i % (PIECE / of), t);
+    yes[i] = load_together(n, p + i * of / GPU_PIECE, i % (GPU_PIECE / of), t);
   LLVMBasicBlockRef from[2] = {side(n, &k, k.no)};
   for (uint32_t i = 0; i < count; i++) part_ways(n, p + i);
   for (uint32_t i = 0; i < parts; i++) {
     no[i] = LLVMGetUndef(piece_type(n, t));
     for (uint32_t j = 0; j < of; j++) {
       uint32_t at = i * of + j;
-      V x = load_bits(n, element(n, p + at / PIECE, at % PIECE), t);
+      V x = load_bits(n, element(n, p + at / GPU_PIECE, at % GPU_PIECE), t);
       no[i] = LLVMBuildInsertElement(g->b, no[i], as_memory(n, x, t),
                                      gpu_i32(n, j), "");
     }
@@ -719,7 +630,7 @@ static void load_pieces(Gpu *n, Piece *p, uint32_t count, DType t, V *e) {
     yes[i] = LLVMBuildPhi(g->b, piece_type(n, t), "");
     LLVMAddIncoming(yes[i], x, from, 2);
   }
-  for (uint32_t i = 0; i < count * PIECE; i++) {
+  for (uint32_t i = 0; i < count * GPU_PIECE; i++) {
     V x = LLVMBuildExtractElement(g->b, yes[i / of], gpu_i32(n, i % of), "");
     e[i] = from_bits(n, as_register(n, x, t), t);
   }
@@ -731,13 +642,13 @@ static void load_all(Gpu *n, const Access *a, const FragMap *m, int axis,
                      DType t, V *e) {
   Value index = a->op->args[a->lo + (uint32_t)axis];
   bool cut = ir_type(n->f, index)->slice == SLICE_NONE;
-  uint32_t count = m->regs / PIECE;
+  uint32_t count = m->regs / GPU_PIECE;
   uint32_t each = cut || n->multiplies ? count : 1;
   Piece *p = NEWN(&n->g->cx->scratch, Piece, each);
   for (uint32_t i = 0; i < count; i++) {
-    p[i % each] = piece_of(n, a, m, i * PIECE, axis);
+    p[i % each] = piece_of(n, a, m, i * GPU_PIECE, axis);
     if ((i + 1) % each == 0)
-      load_pieces(n, p, each, t, e + (i + 1 - each) * PIECE);
+      load_pieces(n, p, each, t, e + (i + 1 - each) * GPU_PIECE);
   }
 }
 
@@ -756,13 +667,24 @@ static void load_laid(Gpu *n, const Access *a, const FragMap *m, DType t,
   Cg *g = n->g;
   uint32_t of = WIDE / (uint32_t)dtype_size(t);
   for (uint32_t i = 0; i < m->regs; i += of) {
-    Part p = place(n, a, m, i / PIECE * PIECE);
-    V at = gpu_add(n, p.off, gpu_i64(n, (int64_t)(i % PIECE / of) * WIDE));
+    Part p = place(n, a, m, i / GPU_PIECE * GPU_PIECE);
+    V at = gpu_add(n, p.off, gpu_i64(n, (int64_t)(i % GPU_PIECE / of) * WIDE));
     V v = load_wide(n, at, p.ok, t);
     for (uint32_t k = 0; k < of; k++)
       e[i + k] =
           from_bits(n, LLVMBuildExtractElement(g->b, v, gpu_i32(n, k), ""), t);
   }
+}
+
+// ---------------------------------------------------------------- quads
+// Do registers of a tile lie in pairs there? Both are inside, or none.
+static bool in_pairs(const Gpu *n, const Access *a, const Type *t,
+                     uint32_t regs) {
+  Value col = a->op->args[a->lo + a->rank - 1];
+  return ir_type(n->f, a->tensor)->quads && t->layout == LY_LIN && !t->slice &&
+         !t->partial && regs % GPU_PIECE == 0 &&
+         ir_type(n->f, col)->slice == SLICE_COL &&
+         gpu_going(n, col) == GO_NEXT && gpu_begins_pieces(n, col);
 }
 
 // ---------------------------------------------------------------- ops
@@ -817,14 +739,14 @@ static void store_piece(Gpu *n, Piece *p, const Frag *x, const Kept *k) {
   DType t = ir_type(n->f, p->a->tensor)->dtype;
   uint32_t of = wide(t) / (uint32_t)dtype_size(t);
   Fork f = fork_at(n, p->together);
-  for (uint32_t i = 0; i < PIECE / of; i++) {
+  for (uint32_t i = 0; i < GPU_PIECE / of; i++) {
     V at = wide_address(n, p->near, i);
     V s = LLVMBuildStore(g->b, stored(n, p, x, i), at);
     LLVMSetAlignment(s, wide(t));
   }
   side(n, &f, f.no);
   part_ways(n, p);
-  for (uint32_t i = 0; i < PIECE; i++) {
+  for (uint32_t i = 0; i < GPU_PIECE; i++) {
     Part one = element(n, p, i);
     one.ok = kept(n, k, p->reg + i, one.ok);
     store(n, one, gpu_elem(n, x, p->reg + i), t);
@@ -834,9 +756,9 @@ static void store_piece(Gpu *n, Piece *p, const Frag *x, const Kept *k) {
 
 static void store_pieces(Gpu *n, const Access *a, const Frag *x, int axis,
                          const Kept *k) {
-  for (uint32_t i = 0; i < x->map.regs; i += PIECE) {
+  for (uint32_t i = 0; i < x->map.regs; i += GPU_PIECE) {
     Piece p = piece_of(n, a, &x->map, i, axis);
-    for (uint32_t j = 0; j < PIECE; j++)
+    for (uint32_t j = 0; j < GPU_PIECE; j++)
       p.together = kept(n, k, i + j, p.together);
     store_piece(n, &p, x, k);
   }
@@ -862,13 +784,13 @@ static uint32_t beside_each_other(const Gpu *n, const Access *a, const Type *t,
   const Value *at = a->op->args + a->lo + a->rank - 2;
   const Type *row = ir_type(n->f, at[0]), *col = ir_type(n->f, at[1]);
   int64_t cols;
-  if (col->kind != TK_FRAG || col->slice != SLICE_COL || !is_run(n, at[1]) ||
-      !is_multiple(n, at[1], PIECE) ||
+  if (col->kind != TK_FRAG || col->slice != SLICE_COL ||
+      !gpu_is_run(n, at[1]) || !gpu_is_multiple(n, at[1], GPU_PIECE) ||
       !dim_is_const(&n->f->mod->dims, to->size[a->rank - 1], &cols) ||
-      cols % PIECE)
+      cols % GPU_PIECE)
     return 1;
   bool quads = to->quads && row->kind == TK_FRAG && row->slice == SLICE_ROW &&
-               is_run(n, at[0]) && is_multiple(n, at[0], 2 * PIECE);
+               gpu_is_run(n, at[0]) && gpu_is_multiple(n, at[0], 2 * GPU_PIECE);
   return quads ? 2 * PAIR : PAIR;
 }
 
@@ -960,9 +882,11 @@ void gpu_gload(Gpu *n, const Op *op) {
   bool pieces = !laid && in_pieces(n, &a, piece, &r.map);
   if (laid) load_laid(n, &a, &r.map, t->dtype, e);
   if (pieces) load_all(n, &a, &r.map, piece, t->dtype, e);
-  bool done = run >= 0 || laid || pieces || gpu_load_loose(n, op, &r.map, e);
+  bool pairs = in_pairs(n, &a, t, r.map.regs);
+  bool done = run >= 0 || laid || pieces ||
+              (!pairs && gpu_load_loose(n, op, &r.map, e));
   Kept all = {0};
-  uint32_t each = at_once(n, &a, t, &all);
+  uint32_t each = pairs ? PAIR : at_once(n, &a, t, &all);
   for (uint32_t i = 0; !done && i < r.map.regs; i += each)
     load_some(n, place(n, &a, &r.map, i), t->dtype, each, e + i);
   gpu_pack(n, &r, e);

@@ -22,10 +22,10 @@
 // beside the other's products. The count of a ring that is filled once a step
 // says whose turn it is. Where groups have products in turn (gradients added in
 // any order), whose functions take as long as these: H200, D 64, 1.07 times as
-// fast; and where a step's products stand one behind the other (step_halves):
-// D 128, 1.00 to 1.03; gradients in two kernels 0.97 (D 128) to 1.02
-// (docs/lab). Level frag;
-// sm_90a. Needs: pipeline_loop, warp_specialize. Tests: test/passes/alternate/.
+// fast, with loops that masks divide 1.02; and where a step's products stand
+// one behind the other (step_halves): D 128, 1.00 to 1.03; gradients in two
+// kernels 0.97 (D 128) to 1.02 (docs/lab). Level frag; sm_90a. Needs:
+// pipeline_loop, warp_specialize. Tests: test/passes/alternate/.
 #include "ir/target.h"
 #include "passes/pass.h"
 
@@ -131,12 +131,10 @@ static void find_loops(Loops *l, const Region *r) {
   l->alone += !turns && adds && !ir_attr_i(wait, AT_PENDING, 0);
 }
 
-// Where masks make loops with turns several ptxas has no register left (D 64,
-// causal: 8 bytes spilled).
 static bool suits(const Region *r) {
   Loops l = {0};
   find_loops(&l, r);
-  return l.turn == 1 || l.alone;
+  return l.turn || l.alone;
 }
 
 static void run(Func *f) {

@@ -25,7 +25,8 @@
 // rows (windows, documents) nearby rows stream little, and all heads take
 // turns: long tasks of the last heads would come last. Where arithmetic says
 // what rows see only as many do as have all of that in the L2 cache (H200, 128
-// heads of 2048 rows, windows of 1024, D 128: 10 % less time). Tasks whose
+// heads of 2048 rows, windows of 1024, D 128: 10 % less time), beside what is
+// added to memory (causal gradients in any order: 1 to 2 %). Tasks whose
 // loops have bounds that vary are claimed one by one: a while loop that ends
 // with claim(), if warp_specialize will have a producer to do so; else one CTA
 // does one task, and only the order changes. The order gives a task's head and
@@ -148,9 +149,21 @@ static void stream(Streams *s, const Op *fill) {
   s->sharers = s->sharers ? two(t, OP_MAX, s->sharers, n) : n;
 }
 
+// What steps add to memory goes through the cache too.
+static void add_to(Streams *s, const Op *store) {
+  Tasks *t = s->t;
+  const Type *x = ir_type(t->f, store->args[1]);
+  uint64_t old;
+  if (x->kind != TK_FRAG || map_get(&s->seen, store->args[0], &old)) return;
+  map_put(&s->seen, store->args[0], 1);
+  s->bytes += x->ext[1] * (int64_t)dtype_size(x->dtype);
+}
+
 static void streams(Streams *s, const Region *r, bool loop) {
   for (const Op *op = r->first; op; op = op->next) {
     if (op->code == OP_SFILL && loop) stream(s, op);
+    if (op->code == OP_GSTORE && loop && ir_attr_i(op, AT_ADD, 0))
+      add_to(s, op);
     for (uint32_t i = 0; i < op->nregions; i++)
       streams(s, op->regions[i], loop || op->code == OP_FOR);
   }
