@@ -175,6 +175,8 @@ struct GpuVendor {
   // Memory: the integer at an address where ok, else 0; a byte as 16 bits.
   V (*load)(Gpu *n, V address, V ok, uint32_t bytes);
   void (*store)(Gpu *n, V address, V ok, V x, uint32_t bytes);
+  // `count` words at a multiple of their size, 2 or 4; or NULL.
+  void (*store_words)(Gpu *n, V address, V ok, const V *x, uint32_t count);
   // Adds `count` f32 to those at an address, a multiple of their size, in any
   // order with other threads: 1, 2 or 4; ok: NULL, always. Or NULL.
   void (*add)(Gpu *n, V address, V ok, const V *x, uint32_t count);
@@ -321,6 +323,14 @@ uint32_t gpu_access(const FragMap *m, const Type *t, uint32_t *step);
 void gpu_store_frag(Gpu *n, Tile s, const Type *t, const Frag *f);
 Frag gpu_load_frag(Gpu *n, Tile s, const Type *t, const Type *want);
 void gpu_sync(Gpu *n);  // the group's barrier
+// Of indices: is v a multiple of k, but for a tile's own coordinates? Is it
+// where a piece of as many in `lin` begins? Are these consecutive numbers: the
+// coordinate plus what is the same for all? Of masks of a tile: are they the
+// same in all columns of a row?
+bool gpu_is_multiple(const Gpu *n, Value v, int64_t k);
+bool gpu_begins(const Gpu *n, Value v, int64_t of);
+bool gpu_is_run(const Gpu *n, Value v);
+bool gpu_is_of_rows(const Gpu *n, Value v);
 // The number of the tensor map that a tma_load or tma_store uses.
 uint32_t nv_map_of(Gpu *n, const Op *op);
 // Of an op on barriers: the address of the one that operands i and i + 1 tell.

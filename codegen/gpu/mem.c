@@ -137,27 +137,6 @@ static V extent(Gpu *n, const Access *a, uint32_t axis) {
                         gpu_i32t(n), "");
 }
 
-// Is v a multiple of k, but for a tile's own coordinates?
-static bool is_multiple(const Gpu *n, Value v, int64_t k) {
-  const Op *op = ir_def(n->f, v);
-  double x;
-  if (ir_const_value(n->f, v, &x)) return fmod(x, (double)k) == 0;
-  if (!op) {  // a loop's coordinate
-    const Region *r = ir_info(n->f, v)->region;
-    const Op *loop = r ? r->parent : NULL;
-    return loop && loop->code == OP_FOR && r->params.at[0] == v &&
-           is_multiple(n, loop->args[0], k) && is_multiple(n, loop->args[2], k);
-  }
-  if (op->code == OP_COORD) return true;
-  if (op->code == OP_SPLAT || op->code == OP_UNIFORM)
-    return is_multiple(n, op->args[0], k);
-  bool all = op->code == OP_ADD || op->code == OP_SUB || op->code == OP_MAX ||
-             op->code == OP_MIN;
-  if (!all && op->code != OP_MUL) return false;
-  bool a = is_multiple(n, op->args[0], k), b = is_multiple(n, op->args[1], k);
-  return all ? a && b : a || b;
-}
-
 // Whole blocks of columns of `quads` from a scalar on: where it is, or 0.
 static Value first_column(const Gpu *n, const Access *a, uint32_t axis) {
   const Type *t = ir_type(n->f, a->tensor);
@@ -172,7 +151,7 @@ static Value first_column(const Gpu *n, const Access *a, uint32_t axis) {
                from->code == OP_SPLAT &&
                dim_is_const(&n->f->mod->dims, t->size[axis], &size) &&
                cols % HW_BLOCK == 0 && size % cols == 0 &&
-               is_multiple(n, from->args[0], cols);
+               gpu_is_multiple(n, from->args[0], cols);
   return whole ? from->args[0] : 0;
 }
 
@@ -212,8 +191,8 @@ static bool fills_blocks(const Gpu *n, const Op *op, const Type *t) {
   Value row = op->args[t->n], col = op->args[1 + t->n];
   int64_t cols;
   return v->kind == TK_FRAG && v->ext[0] % BLOCK == 0 &&
-         ir_type(n->f, row)->slice == SLICE_ROW && is_multiple(n, row, BLOCK) &&
-         is_multiple(n, col, v->ext[1]) &&
+         ir_type(n->f, row)->slice == SLICE_ROW &&
+         gpu_is_multiple(n, row, BLOCK) && gpu_is_multiple(n, col, v->ext[1]) &&
          dim_is_const(&n->f->mod->dims, t->size[t->n - 1], &cols) &&
          cols == v->ext[1];
 }
@@ -306,21 +285,10 @@ static void store(Gpu *n, Part p, V v, DType t) {
 // that have rows in common with it: each loads an eighth of a thread's
 // registers, rounded up, and they hand them round. Threads 4 r + p have the
 // columns 8 (j / 2) + 2 p + j % 2 in registers j.
-enum { ROWS = 8, PAIR = 2, ROW_THREADS = 4, MOST_SHARE = 64 };
+enum { ROWS = 8, PAIR = 2, ROW_THREADS = 4, MOST_SHARE = 64, WORD = 4 };
 
 static uint32_t share_of(uint32_t regs) {
   return (regs + ROWS - 1) / ROWS;
-}
-
-// Consecutive numbers: the coordinate plus what is the same for all.
-static bool is_run(const Gpu *n, Value v) {
-  const Op *op = ir_def(n->f, v);
-  if (!op || op->code == OP_COORD) return op != NULL;
-  const Op *x = op->nargs == 2 ? ir_def(n->f, op->args[0]) : NULL;
-  const Op *y = op->nargs == 2 ? ir_def(n->f, op->args[1]) : NULL;
-  if (!x || !y || (op->code != OP_ADD && op->code != OP_SUB)) return false;
-  if (y->code == OP_SPLAT || y->code == OP_CONST) return is_run(n, op->args[0]);
-  return op->code == OP_ADD && x->code == OP_SPLAT && is_run(n, op->args[1]);
 }
 
 // The index that is a run, if all others are scalars; -1: none.
@@ -331,7 +299,7 @@ static int run_of(const Gpu *n, const Access *a, const Type *t) {
   for (uint32_t i = 0; i < a->rank; i++) {
     Value v = a->op->args[a->lo + i];
     if (ir_type(n->f, v)->kind != TK_FRAG) continue;
-    if (at >= 0 || !is_run(n, v)) return -1;
+    if (at >= 0 || !gpu_is_run(n, v)) return -1;
     at = (int)i;
   }
   bool ok = n->vendor->from_lane && t->slice == SLICE_COL && !t->partial &&
@@ -436,7 +404,7 @@ static bool is_choice_of_pieces(const Gpu *n, Value v) {
 // Consecutive numbers in each piece.
 static bool is_run_of_pieces(const Gpu *n, Value v) {
   const Op *op = ir_def(n->f, v);
-  if (!op || op->code != OP_SELECT) return is_run(n, v);
+  if (!op || op->code != OP_SELECT) return gpu_is_run(n, v);
   return is_choice_of_pieces(n, op->args[0]) &&
          is_run_of_pieces(n, op->args[1]) && is_run_of_pieces(n, op->args[2]);
 }
@@ -499,27 +467,6 @@ static V is_whole(Gpu *n, const Access *a, int axis, const FragMap *m,
                 gpu_add(n, first, gpu_i32(n, PIECE - 1)));
 }
 
-// Is v a multiple of PIECE where a piece of `lin` begins?
-static bool begins_pieces(const Gpu *n, Value v) {
-  const Op *op = ir_def(n->f, v);
-  double x;
-  int64_t k;
-  if (!op) return false;
-  if (op->code == OP_DIM)
-    return dim_is_const(&n->f->mod->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &k) &&
-           k % PIECE == 0;
-  if (ir_const_value(n->f, v, &x)) return fmod(x, PIECE) == 0;
-  if (op->code == OP_COORD) return true;
-  if (op->code == OP_SPLAT || op->code == OP_BCAST)
-    return begins_pieces(n, op->args[0]);
-  if (op->code == OP_SELECT)
-    return begins_pieces(n, op->args[1]) && begins_pieces(n, op->args[2]);
-  if (op->code != OP_ADD && op->code != OP_SUB && op->code != OP_MUL)
-    return false;
-  bool a = begins_pieces(n, op->args[0]), b = begins_pieces(n, op->args[1]);
-  return op->code == OP_MUL ? a || b : a && b;
-}
-
 // Is a piece of the load inside or outside of the tensor as a whole?
 static bool is_sure(const Gpu *n, const Access *a, int axis) {
   Value v = a->op->args[a->lo + (uint32_t)axis];
@@ -528,7 +475,7 @@ static bool is_sure(const Gpu *n, const Access *a, int axis) {
   return n->vendor->load4 && a->op->code == OP_GLOAD &&
          wide(t->dtype) == WIDE && going(n, v) == NEXT &&
          dim_is_const(&n->f->mod->dims, t->size[axis], &size) &&
-         size % PIECE == 0 && begins_pieces(n, v);
+         size % PIECE == 0 && gpu_begins(n, v, PIECE);
 }
 
 typedef struct Piece {
@@ -916,22 +863,22 @@ static Kept kept_by(Gpu *n, const Op *op, const Frag *x) {
 
 // How many registers of a tile, from each multiple of so many on, lie side by
 // side in workspace, at a multiple of their size.
-static uint32_t beside_each_other(const Gpu *n, const Access *a, const Type *t,
-                                  const Kept *k) {
+static uint32_t beside_each_other(const Gpu *n, const Access *a,
+                                  const Type *t) {
   const Type *to = ir_type(n->f, a->tensor);
   if (!n->gpu.hopper || t->kind != TK_FRAG || t->layout != LY_ACC || t->slice ||
-      !gpu_is_shared(n, a->tensor) || k->by || a->rank < 2)
+      !gpu_is_shared(n, a->tensor) || a->rank < 2)
     return 1;
   const Value *at = a->op->args + a->lo + a->rank - 2;
   const Type *row = ir_type(n->f, at[0]), *col = ir_type(n->f, at[1]);
   int64_t cols;
-  if (col->kind != TK_FRAG || col->slice != SLICE_COL || !is_run(n, at[1]) ||
-      !is_multiple(n, at[1], PIECE) ||
+  if (col->kind != TK_FRAG || col->slice != SLICE_COL ||
+      !gpu_is_run(n, at[1]) || !gpu_is_multiple(n, at[1], PIECE) ||
       !dim_is_const(&n->f->mod->dims, to->size[a->rank - 1], &cols) ||
       cols % PIECE)
     return 1;
   bool quads = to->quads && row->kind == TK_FRAG && row->slice == SLICE_ROW &&
-               is_run(n, at[0]) && is_multiple(n, at[0], 2 * PIECE);
+               gpu_is_run(n, at[0]) && gpu_is_multiple(n, at[0], 2 * PIECE);
   return quads ? 2 * PAIR : PAIR;
 }
 
@@ -948,7 +895,7 @@ static bool same_range(Gpu *n, const Access *a, const FragMap *m, uint32_t i) {
 static void add_up(Gpu *n, const Access *a, const Frag *x, const Kept *k) {
   const Type *t = gpu_arg_type(n, a->op, 1);
   uint32_t count = x ? x->map.regs : 1;
-  uint32_t width = beside_each_other(n, a, t, k);
+  uint32_t width = k->by ? 1 : beside_each_other(n, a, t);
   Part *p = NEWN(&n->g->cx->scratch, Part, count);
   bool same = !k->by;
   for (uint32_t i = 0; i < count; i += width) {
@@ -966,6 +913,40 @@ static void add_up(Gpu *n, const Access *a, const Frag *x, const Kept *k) {
   if (same) gpu_end(n, end);
 }
 
+// How many registers travel at once: words, or pairs of 16 bits.
+static uint32_t stored_at_once(const Gpu *n, const Access *a, const Type *t) {
+  uint32_t size = (uint32_t)dtype_size(t->dtype);
+  if (t->kind != TK_FRAG || (size != WORD && size != WORD / PAIR) ||
+      !n->vendor->store_words)
+    return 1;
+  const Op *op = a->op;
+  uint32_t width = beside_each_other(n, a, t);
+  if (size < WORD && width > PAIR) width = PAIR;
+  if (!ir_attr_i(op, AT_MASKED, 0)) return width;
+  bool pairs = width > 1 && gpu_is_of_rows(n, op->args[op->nargs - 1]);
+  return pairs ? PAIR : 1;
+}
+
+static V pair_of(Gpu *n, const Frag *x, uint32_t reg) {
+  if (x->per == PAIR) return x->w[reg / PAIR];
+  V v[PAIR];
+  for (uint32_t i = 0; i < PAIR; i++)
+    v[i] = LLVMBuildZExt(n->g->b, gpu_elem(n, x, reg + i), gpu_i32t(n), "");
+  return e_or(n->g, v[0], e_shl(n->g, v[1], 16));
+}
+
+static void store_words(Gpu *n, Part p, const Frag *x, uint32_t reg,
+                        uint32_t count) {
+  V v[2 * PAIR];
+  if (dtype_size(x->dtype) < WORD) {
+    n->vendor->store(n, p.off, p.ok, pair_of(n, x, reg), WORD);
+    return;
+  }
+  for (uint32_t i = 0; i < count; i++)
+    v[i] = to_bits(n, gpu_elem(n, x, reg + i), x->dtype);
+  n->vendor->store_words(n, p.off, p.ok, v, count);
+}
+
 void gpu_gstore(Gpu *n, const Op *op) {
   Access a = access(n, op, 2);
   const Type *t = gpu_arg_type(n, op, 1);
@@ -980,9 +961,11 @@ void gpu_gstore(Gpu *n, const Op *op) {
     store_pieces(n, &a, x, piece, &k);
     return;
   }
-  for (uint32_t i = 0; i < (x ? x->map.regs : 1); i++) {
+  uint32_t width = stored_at_once(n, &a, t);
+  for (uint32_t i = 0; i < (x ? x->map.regs : 1); i += width) {
     Part p = place(n, &a, x ? &x->map : NULL, i);
     p.ok = kept(n, &k, i, p.ok);
-    store(n, p, x ? gpu_elem(n, x, i) : gpu_arg(n, op, 1), t->dtype);
+    if (width > 1) store_words(n, p, x, i, width);
+    else store(n, p, x ? gpu_elem(n, x, i) : gpu_arg(n, op, 1), t->dtype);
   }
 }
