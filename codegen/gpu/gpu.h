@@ -175,6 +175,8 @@ struct GpuVendor {
   // Memory: the integer at an address where ok, else 0; a byte as 16 bits.
   V (*load)(Gpu *n, V address, V ok, uint32_t bytes);
   void (*store)(Gpu *n, V address, V ok, V x, uint32_t bytes);
+  // `count` words at a multiple of their size, 2 or 4; or NULL.
+  void (*store_words)(Gpu *n, V address, V ok, const V *x, uint32_t count);
   // Adds `count` f32 to those at an address, a multiple of their size, in any
   // order with other threads: 1, 2 or 4; ok: NULL, always. Or NULL.
   void (*add)(Gpu *n, V address, V ok, const V *x, uint32_t count);

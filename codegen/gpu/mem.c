@@ -268,7 +268,7 @@ static void store(Gpu *n, Part p, V v, DType t) {
 // that have rows in common with it: each loads an eighth of a thread's
 // registers, rounded up, and they hand them round. Threads 4 r + p have the
 // columns 8 (j / 2) + 2 p + j % 2 in registers j.
-enum { ROWS = 8, PAIR = 2, ROW_THREADS = 4, MOST_SHARE = 64 };
+enum { ROWS = 8, PAIR = 2, ROW_THREADS = 4, MOST_SHARE = 64, WORD = 4 };
 
 static uint32_t share_of(uint32_t regs) {
   return (regs + ROWS - 1) / ROWS;
@@ -775,11 +775,11 @@ static Kept kept_by(Gpu *n, const Op *op, const Frag *x) {
 
 // How many registers of a tile, from each multiple of so many on, lie side by
 // side in workspace, at a multiple of their size.
-static uint32_t beside_each_other(const Gpu *n, const Access *a, const Type *t,
-                                  const Kept *k) {
+static uint32_t beside_each_other(const Gpu *n, const Access *a,
+                                  const Type *t) {
   const Type *to = ir_type(n->f, a->tensor);
   if (!n->gpu.hopper || t->kind != TK_FRAG || t->layout != LY_ACC || t->slice ||
-      !gpu_is_shared(n, a->tensor) || k->by || a->rank < 2)
+      !gpu_is_shared(n, a->tensor) || a->rank < 2)
     return 1;
   const Value *at = a->op->args + a->lo + a->rank - 2;
   const Type *row = ir_type(n->f, at[0]), *col = ir_type(n->f, at[1]);
@@ -807,7 +807,7 @@ static bool same_range(Gpu *n, const Access *a, const FragMap *m, uint32_t i) {
 static void add_up(Gpu *n, const Access *a, const Frag *x, const Kept *k) {
   const Type *t = gpu_arg_type(n, a->op, 1);
   uint32_t count = x ? x->map.regs : 1;
-  uint32_t width = beside_each_other(n, a, t, k);
+  uint32_t width = k->by ? 1 : beside_each_other(n, a, t);
   Part *p = NEWN(&n->g->cx->scratch, Part, count);
   bool same = !k->by;
   for (uint32_t i = 0; i < count; i += width) {
@@ -825,13 +825,12 @@ static void add_up(Gpu *n, const Access *a, const Frag *x, const Kept *k) {
   if (same) gpu_end(n, end);
 }
 
-// How many of them travel at once. Beside products there is no time to wait for
-// the registers of both.
-static uint32_t at_once(const Gpu *n, const Access *a, const Type *t,
-                        const Kept *k) {
-  int64_t size = (int64_t)dtype_size(t->dtype);
-  bool pairs = !n->multiplies && (size == 2 || size == 4) &&
-               beside_each_other(n, a, t, k) == PAIR;
+// How many registers are loaded at once. Beside products there is no time to
+// wait for the registers of both.
+static uint32_t loaded_at_once(const Gpu *n, const Access *a, const Type *t) {
+  uint32_t size = (uint32_t)dtype_size(t->dtype);
+  bool pairs = !n->multiplies && (size == WORD || size == WORD / PAIR) &&
+               beside_each_other(n, a, t) == PAIR;
   return pairs ? PAIR : 1;
 }
 
@@ -845,19 +844,6 @@ static void load_some(Gpu *n, Part p, DType t, uint32_t count, V *e) {
                      LLVMBuildTrunc(g->b, i ? e_shr(g, x, 8 * size * i) : x,
                                     bits, ""),
                      t);
-}
-
-static void store_pair(Gpu *n, Part p, const V *x, DType t) {
-  Cg *g = n->g;
-  uint32_t size = PAIR * (uint32_t)dtype_size(t);
-  LLVMTypeRef all = LLVMIntTypeInContext(g->lc, 8 * size);
-  V w[PAIR];
-  for (uint32_t i = 0; i < PAIR; i++) {
-    V b = LLVMBuildBitCast(g->b, to_bits(n, x[i], t), memory_type(n, t), "");
-    w[i] = LLVMBuildZExt(g->b, b, all, "");
-  }
-  V v = e_or(g, w[0], e_shl(g, w[1], 4 * size));
-  n->vendor->store(n, p.off, p.ok, v, size);
 }
 
 void gpu_gload(Gpu *n, const Op *op) {
@@ -885,12 +871,47 @@ void gpu_gload(Gpu *n, const Op *op) {
   bool pairs = in_pairs(n, &a, t, r.map.regs);
   bool done = run >= 0 || laid || pieces ||
               (!pairs && gpu_load_loose(n, op, &r.map, e));
-  Kept all = {0};
-  uint32_t each = pairs ? PAIR : at_once(n, &a, t, &all);
+  uint32_t each = pairs ? PAIR : loaded_at_once(n, &a, t);
   for (uint32_t i = 0; !done && i < r.map.regs; i += each)
     load_some(n, place(n, &a, &r.map, i), t->dtype, each, e + i);
   gpu_pack(n, &r, e);
   gpu_define(n, op->res[0], r);
+}
+
+// How many registers are stored at once: words, or pairs of 16 bits.
+static uint32_t stored_at_once(const Gpu *n, const Access *a, const Type *t) {
+  uint32_t size = (uint32_t)dtype_size(t->dtype);
+  if (t->kind != TK_FRAG || (size != WORD && size != WORD / PAIR) ||
+      !n->vendor->store_words)
+    return 1;
+  const Op *op = a->op;
+  uint32_t width = beside_each_other(n, a, t);
+  if (size < WORD && width > PAIR) width = PAIR;
+  if (!ir_attr_i(op, AT_MASKED, 0)) return width;
+  bool pairs = width > 1 && gpu_is_of_rows(n, op->args[op->nargs - 1]);
+  return pairs ? PAIR : 1;
+}
+
+static V pair_of(Gpu *n, const Frag *x, uint32_t reg) {
+  if (x->per == PAIR) return x->w[reg / PAIR];
+  V v[PAIR];
+  for (uint32_t i = 0; i < PAIR; i++) {
+    V b = as_memory(n, to_bits(n, gpu_elem(n, x, reg + i), x->dtype), x->dtype);
+    v[i] = LLVMBuildZExt(n->g->b, b, gpu_i32t(n), "");
+  }
+  return e_or(n->g, v[0], e_shl(n->g, v[1], 16));
+}
+
+static void store_words(Gpu *n, Part p, const Frag *x, uint32_t reg,
+                        uint32_t count) {
+  V v[2 * PAIR];
+  if (dtype_size(x->dtype) < WORD) {
+    n->vendor->store(n, p.off, p.ok, pair_of(n, x, reg), WORD);
+    return;
+  }
+  for (uint32_t i = 0; i < count; i++)
+    v[i] = to_bits(n, gpu_elem(n, x, reg + i), x->dtype);
+  n->vendor->store_words(n, p.off, p.ok, v, count);
 }
 
 void gpu_gstore(Gpu *n, const Op *op) {
@@ -907,15 +928,11 @@ void gpu_gstore(Gpu *n, const Op *op) {
     store_pieces(n, &a, x, piece, &k);
     return;
   }
-  uint32_t each = at_once(n, &a, t, &k);
-  for (uint32_t i = 0; i < (x ? x->map.regs : 1); i += each) {
+  uint32_t width = stored_at_once(n, &a, t);
+  for (uint32_t i = 0; i < (x ? x->map.regs : 1); i += width) {
     Part p = place(n, &a, x ? &x->map : NULL, i);
     p.ok = kept(n, &k, i, p.ok);
-    if (each == 1) {
-      store(n, p, x ? gpu_elem(n, x, i) : gpu_arg(n, op, 1), t->dtype);
-      continue;
-    }
-    V pair[PAIR] = {gpu_elem(n, x, i), gpu_elem(n, x, i + 1)};
-    store_pair(n, p, pair, t->dtype);
+    if (width > 1) store_words(n, p, x, i, width);
+    else store(n, p, x ? gpu_elem(n, x, i) : gpu_arg(n, op, 1), t->dtype);
   }
 }

@@ -95,3 +95,13 @@ bool gpu_begins_pieces(const Gpu *n, Value v) {
        b = gpu_begins_pieces(n, op->args[1]);
   return op->code == OP_MUL ? a || b : a && b;
 }
+
+bool gpu_is_of_rows(const Gpu *n, Value v) {
+  const Op *op = ir_def(n->f, v);
+  if (!op) return false;
+  if (op->code == OP_AND)
+    return gpu_is_of_rows(n, op->args[0]) && gpu_is_of_rows(n, op->args[1]);
+  return op->code == OP_SPLAT ||
+         (op->code == OP_BCAST &&
+          ir_type(n->f, op->args[0])->slice == SLICE_ROW);
+}

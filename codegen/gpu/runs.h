@@ -17,5 +17,7 @@ bool gpu_is_run(const Gpu *n, Value v);
 Going gpu_going(const Gpu *n, Value v);
 // Is v a multiple of GPU_PIECE where a piece of `lin` begins?
 bool gpu_begins_pieces(const Gpu *n, Value v);
+// Is a mask of a tile the same in all columns of a row?
+bool gpu_is_of_rows(const Gpu *n, Value v);
 
 #endif

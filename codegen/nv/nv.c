@@ -341,6 +341,16 @@ static void store(Gpu *n, V address, V ok, V x, uint32_t bytes) {
   gpu_asm(n, LLVMVoidTypeInContext(g->lc), text, cons, a, 3);
 }
 
+static void store_words(Gpu *n, V address, V ok, const V *x, uint32_t count) {
+  bool two = count == 2;
+  V a[6] = {address, ok};
+  for (uint32_t i = 0; i < count; i++) a[2 + i] = x[i];
+  gpu_asm(n, LLVMVoidTypeInContext(n->g->lc),
+          two ? "@$1 st.global.v2.b32 [$0], {$2, $3};"
+              : "@$1 st.global.v4.b32 [$0], {$2, $3, $4, $5};",
+          two ? "l,b,r,r,~{memory}" : "l,b,r,r,r,r,~{memory}", a, 2 + count);
+}
+
 static void add(Gpu *n, V address, V ok, const V *x, uint32_t count) {
   static const char *const form[] = {[1] = ".f32 [$0], $1;",
                                      [2] = ".v2.f32 [$0], {$1, $2};",
@@ -564,6 +574,7 @@ const GpuVendor nv_vendor = {
     .load = load,
     .load4 = load4,
     .store = store,
+    .store_words = store_words,
     .add = add,
     .features = features,
     .copy = copy,

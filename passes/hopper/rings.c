@@ -631,6 +631,39 @@ static bool can_share(const Rings *w) {
          hop_rings_carried(w->f, w->f->body) <= most;
 }
 
+// Does a warp have all rows?
+static bool deals(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (ir_attr_i(op, AT_DEALT, 0)) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (deals(op->regions[i])) return true;
+  }
+  return false;
+}
+
+// Are sums of a part stored, or read?
+static bool has_parts(const Func *f) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].role == PR_SHARED) return true;
+  return false;
+}
+
+// How many CTAs share a multiprocessor. Of few keys and rows that a warp has
+// short sums leave room for four: so many short tasks wait beside each other.
+// Where keys are many rings are to have them instead.
+static uint32_t most_shared(const Rings *w) {
+  if (w->makers || !can_share(w)) return 1;
+  bool four = deals(w->f->body) && !has_parts(w->f) &&
+              hop_rings_carried(w->f, w->f->body) <= COST_SHARED_BY_FOUR;
+  return four ? 4 : 2;
+}
+
+// Bytes that rings of each of n CTAs have beside `used` ones.
+static int64_t shared_room(const Rings *w, uint32_t n, int64_t used) {
+  const GpuFacts *t = &w->target->gpu;
+  return ((int64_t)t->smem + t->own) / n - t->own - used;
+}
+
 // Reductions along the rows of accumulators stay in a warp.
 static bool along_rows(const Func *f, const Op *op) {
   const Type *x = ir_type(f, op->args[0]);
@@ -714,13 +747,18 @@ static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - COST_RING_BARRIERS;
   bool walked = ir_has_steps(w->f) && has_streams(w);
   int64_t tiles = walked ? computed(w, w->f->body) : computed_once(w);
-  int64_t half = room / 2 - COST_RING_EXCHANGE - tiles;
-  w->occupancy = !w->makers && can_share(w) && bytes_of(w) <= half ? 2 : 1;
-  if (w->occupancy == 2) room = half;
+  int64_t moved = skewed(w, w->f->body), used = tiles + COST_RING_EXCHANGE;
+  w->occupancy = most_shared(w);
+  while (w->occupancy > 1 && bytes_of(w) > shared_room(w, w->occupancy, used))
+    w->occupancy /= 2;
+  if (w->occupancy > 1) room = shared_room(w, w->occupancy, used);
+  // What is moved within warps goes through the room for exchanges.
+  if (w->occupancy > 2)
+    room += moved < COST_RING_EXCHANGE ? moved : COST_RING_EXCHANGE;
   for (uint32_t i = 0; i < w->nrings; i++)
     if (!w->rings[i].gathered) w->rings[i].stages *= w->rings[i].fills;
   bool steps = ir_has_steps(w->f) && in_parts(w->f, w->f->body);
-  room -= skewed(w, w->f->body);
+  room -= moved;
   if (bytes_of(w) > room && steps) one_stage(w);
   if (bytes_of(w) > room) one_own(w);
   if (bytes_of(w) > room) return false;

@@ -929,6 +929,7 @@ static void roles(Rings *w, Builder *b, bool leanest, Value tiles,
                   Value pieces) {
   const int64_t group = HW_GROUP_THREADS, all = group * w->groups;
   uint32_t level = w->occupancy > 1 ? 1 + leanest : 0, n = 0;
+  if (w->occupancy > 2) level = 10;
   if (w->makers) level = 2 + w->makers;
   if (w->lists) level = w->occupancy > 1 ? 8 : 7 + 2 * w->widens;
   for (uint32_t i = 0; i < w->nrings; i++)

@@ -18,8 +18,9 @@
 // parts lie beside each other, a task has one row; where rows are many it has
 // several, and joins parts one by one. Of long vectors, whose groups have
 // columns each, @p.rows does the one and @p.combine the other: the shape says
-// which of them has tasks. Each task has a tile of workspace. Any pass without
-// scans can be split: the factors that correct its accumulators
+// which of them has tasks. Each task has a tile of workspace; such groups store
+// columns side by side, in bf16 where results are. Any pass without scans
+// can be split: the factors that correct its accumulators
 // join two of them (docs/ir.md, `pass`).
 //
 // Where memory tells how many keys a task has, as in a batch of sequences of
@@ -461,30 +462,81 @@ static void count_params(Tiler *t) {
       outline_tensor(t->to, "parts", "part", type_tensor(DT_I32, n + 1, shape));
 }
 
+// Are accumulators i of groups that have columns each side by side, as results
+// have them?
+static bool lies_whole(const Tiler *t, uint32_t i) {
+  const Type *s = ir_type(t->from, t->plan.split->res[i]);
+  return t->plan.part >= 0 && type_has_axis(s, (uint32_t)t->plan.part);
+}
+
+typedef struct Stores {
+  const Func *f;
+  uint32_t axis;
+  DType type;
+} Stores;
+
+static void see_store(void *data, Op *op) {
+  Stores *x = data;
+  if (op->code != OP_STORE ||
+      !type_has_axis(ir_type(x->f, op->args[1]), x->axis))
+    return;
+  if (ir_type(x->f, op->args[0])->dtype != DT_BF16) x->type = DT_F32;
+}
+
+// What tasks store of accumulator i. Results of bf16 are rounded to as many
+// digits as the weights that are multiplied, and so are long sums of a part:
+// it has the range of f32.
+static DType stored_type(const Tiler *t, uint32_t i) {
+  const Type *s = ir_type(t->from, t->plan.split->res[i]);
+  bool box = lies_whole(t, i) && s->n <= HW_MAP_AXES;
+  if (!box || s->dtype != DT_F32) return s->dtype;
+  Stores x = {t->from, (uint32_t)t->plan.part, DT_BF16};
+  ir_walk(t->from->body, see_store, &x);
+  return x.type;
+}
+
+// The tensor of accumulator i.
+static Value partial_of(Tiler *t, uint32_t i) {
+  const ValueInfo *v = ir_info(t->from, t->plan.split->res[i]);
+  DimTab *d = &t->to->mod->dims;
+  Dim shape[MAX_AXES] = {stored_parts(t)}, groups = dim_const(d, 1);
+  uint32_t axes[MAX_AXES], n = stored_axes(t, i, axes), rank = 1;
+  for (uint32_t k = 0; k < n; k++) {
+    Dim size = t->from->axes.at[axes[k]].extent;
+    if (lies_whole(t, i) && (int)axes[k] == t->plan.part) groups = size;
+    else shape[rank++] = size;
+  }
+  shape[rank - 1] = dim_bin(d, DIM_MUL, shape[rank - 1], groups);
+  return outline_tensor(t->to, v->hint ? v->hint : "acc", "part",
+                        type_tensor(stored_type(t, i), rank, shape));
+}
+
 void tile_split_params(Tiler *t) {
   const Op *op = t->plan.split;
   t->partial = NEWN(t->to->mod->arena, Value, op->nres + 1);
   // It begins the workspace: where it is takes no arithmetic.
   if (t->plan.by >= 0) tile_plan_params(t);
-  for (uint32_t i = 0; i < op->nres; i++) {
-    const ValueInfo *v = ir_info(t->from, op->res[i]);
-    Dim shape[MAX_AXES] = {stored_parts(t)};
-    uint32_t axes[MAX_AXES], n = stored_axes(t, i, axes);
-    for (uint32_t k = 0; k < n; k++)
-      shape[k + 1] = t->from->axes.at[axes[k]].extent;
-    t->partial[i] =
-        outline_tensor(t->to, v->hint ? v->hint : "acc", "part",
-                       type_tensor(v->type.dtype, v->type.n + 1, shape));
-  }
+  for (uint32_t i = 0; i < op->nres; i++) t->partial[i] = partial_of(t, i);
   if (t->plan.counted) count_params(t);
 }
 
 // Its accumulator i at a part, at the coordinates of the task.
-static uint32_t place(const Tiler *t, uint32_t i, Value part, Value *at) {
-  uint32_t axes[MAX_AXES], n = stored_axes(t, i, axes);
+static uint32_t place(const Tiler *t, Builder *b, uint32_t i, Value part,
+                      Value *at) {
+  uint32_t axes[MAX_AXES], n = stored_axes(t, i, axes), rank = 1;
+  int group = -1;
   at[0] = part;
-  for (uint32_t k = 0; k < n; k++) at[k + 1] = t->coord[axes[k]];
-  return n + 1;
+  for (uint32_t k = 0; k < n; k++) {
+    if (lies_whole(t, i) && (int)axes[k] == t->plan.part) group = (int)axes[k];
+    else at[rank++] = t->coord[axes[k]];
+  }
+  if (group < 0) return rank;
+  int64_t size = 1;
+  dim_is_const(&t->from->mod->dims, t->from->axes.at[axes[n - 1]].extent,
+               &size);
+  Value first = ir_2(b, OP_MUL, t->coord[group], ir_const_i(b, DT_I64, size));
+  at[rank - 1] = ir_2(b, OP_ADD, first, at[rank - 1]);
+  return rank;
 }
 
 // ---------------------------------------------------------------- tasks
@@ -618,6 +670,11 @@ static Value is_whole(Tiler *t, Builder *b) {
 static void join_others(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                         const Value *none, Value *acc);
 
+bool tile_split_branches(const Tiler *t) {
+  const TilePlan *p = &t->plan;
+  return t->gpu && (p->counted || p->deals || p->part >= 0);
+}
+
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                       const Value *none, Value *acc) {
   if (op == t->plan.deals) join_others(t, b, op, m, none, acc);
@@ -631,13 +688,15 @@ void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
     t->whole = is_whole(t, b);
   }
   if (t->nparts) tell_parts(t, b, joined);
-  bool branch = t->gpu && several && (t->nparts || t->plan.deals);
+  bool branch = several && tile_split_branches(t);
+  bool mask = several && !(branch && t->plan.part >= 0);
   Builder in = branch ? tile_if(b, several) : *b;
   for (uint32_t i = 0; i < op->nres; i++) {
-    Value args[MAX_AXES + 4] = {t->partial[i], acc[i]};
-    uint32_t nargs = 2 + place(t, i, t->part, args + 2);
-    if (several) args[nargs++] = several;
-    ir_op(&in, OP_STORE, args, nargs, &masked, several != 0, NULL, 0, 0);
+    DType type = ir_type(t->to, t->partial[i])->dtype;
+    Value args[MAX_AXES + 4] = {t->partial[i], ir_cast(&in, type, acc[i])};
+    uint32_t nargs = 2 + place(t, &in, i, t->part, args + 2);
+    if (mask) args[nargs++] = several;
+    ir_op(&in, OP_STORE, args, nargs, &masked, mask, NULL, 0, 0);
   }
   if (branch) ir_yield(&in, NULL, 0);
 }
@@ -680,6 +739,11 @@ typedef struct Join {
   uint32_t turns;    // so many of these at a time
 } Join;
 
+// Of long rows few tasks are there: each asks for more.
+static int64_t most_elements(const Tiler *t) {
+  return t->alone ? COST_JOIN_LONG : COST_JOIN_ELEMENTS;
+}
+
 // A GPU's loads wait for each other unless several parts are asked for at once:
 // as many as a row has, or as its threads have registers for.
 static void plan_join(Join *j) {
@@ -690,7 +754,7 @@ static void plan_join(Join *j) {
   j->together = 1;
   j->turns = t->gpu && !t->beside ? COST_JOIN_TOGETHER : 1;
   while (t->beside && j->together < most &&
-         2 * j->together * n <= COST_JOIN_ELEMENTS)
+         2 * j->together * n <= most_elements(t))
     j->together *= 2;
   if (j->together > 1)
     j->axis = ir_axis(t->to, "parts", AX_PAR, dim_const(d, j->together));
@@ -752,11 +816,14 @@ static void load_parts(const Join *j, Builder *b, Value p, uint32_t turn,
   }
   for (uint32_t i = 0; i < j->op->nres; i++) {
     Value at[MAX_AXES + 2];
-    uint32_t k = place(j->t, i, p, at);
+    uint32_t k = place(j->t, b, i, p, at);
     part[i] = ir_load(b, j->t->partial[i], at, k);
+    DType type = ir_type(j->t->from, j->op->res[i])->dtype;
+    Op *load = ir_def(b->fn, part[i]);
+    part[i] = ir_cast(b, type, part[i]);
     if (there) part[i] = ir_3(b, OP_SELECT, there, part[i], none[i]);
     else if (j->t->plan.lane < 0)
-      ir_set_attr(b->fn, ir_def(b->fn, part[i]), attr_i(AT_INBOUNDS, 1));
+      ir_set_attr(b->fn, load, attr_i(AT_INBOUNDS, 1));
   }
 }
 

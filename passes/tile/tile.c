@@ -159,7 +159,9 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = vmap_get(m, op->args[i]);
   Value mask = masked && op->args[n] != t->holds ? args[n] : 0;
   if (ends) mask = mask ? ir_2(b, OP_AND, mask, ends) : ends;
-  if (t->whole) mask = mask ? ir_2(b, OP_AND, mask, t->whole) : t->whole;
+  bool branch = t->whole && tile_split_branches(t);
+  if (t->whole && !(branch && t->plan.part >= 0))
+    mask = mask ? ir_2(b, OP_AND, mask, t->whole) : t->whole;
   if (t->last && !by_step(t, op))
     mask = mask ? ir_2(b, OP_AND, mask, t->last) : t->last;
   for (uint32_t a = 0; a < t->from->axes.n; a++) {
@@ -169,7 +171,6 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   IrAttr at = {.id = AT_MASKED, .i = 1};
   if (mask) args[n++] = mask;
   // What tasks store nothing of these go around.
-  bool branch = t->gpu && t->whole && (t->plan.counted || t->plan.deals);
   Builder in = branch ? tile_if(b, t->whole) : *b;
   ir_op(&in, OP_STORE, args, n, &at, mask != 0, NULL, 0, 0);
   if (branch) ir_yield(&in, NULL, 0);

@@ -152,6 +152,9 @@ void tile_split_joiners(Tiler *t);
 // Are there two functions that join, one of them for few rows?
 bool tile_split_in_two(const TilePlan *p, const Target *t);
 void tile_split_open(Tiler *t, Builder *b);
+// Do tasks go around what they do not store, results or sums? What groups with
+// columns of their own store is then a box, without a mask.
+bool tile_split_branches(const Tiler *t);
 void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi);
 // `none` are sums of no keys. Those of warps that keys are dealt to (pass
 // deal_keys) are joined first, if keys are split or not.
