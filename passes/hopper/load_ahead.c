@@ -10,7 +10,8 @@
 //                                         })
 //
 // What a step says that it reads soon (gsoon) it says of the next one, whose
-// indices are there as it begins; the first one's is said in front of the loop:
+// indices are there as it begins. The first one's is said in front of the loop,
+// unless masks have made three of it:
 //
 //   for(%lo, %hi, 64) ({                  gsoon(%C, %a)
 //     ^(%k)                               for(%lo, %hi, 64, %a, %b) ({
@@ -43,6 +44,7 @@ typedef struct Ahead {
   uint32_t n;
   bool alone;  // one group computes
   bool soon;   // the producer has registers for more: it widens rows
+  bool first;  // no loop in front of it says what its first step reads
 } Ahead;
 
 static bool is_early(const Ahead *x, const Op *op) {
@@ -214,7 +216,7 @@ static void ahead(Ahead *x) {
   Value k = first_of(x, &b), behind = 0;
   clone(x, &b, k, start);
   if (x->soon) clone(x, &b, next_of(x, &b, k), start + x->n);
-  if (x->soon) begin(x, &b, k, start);
+  if (x->soon && x->first) begin(x, &b, k, start);
   Op *loop = loop_longer(x->f, old, start, n);
   Region *to = loop->regions[0];
   uint32_t own = old->regions[0]->params.n;
@@ -230,6 +232,18 @@ static void ahead(Ahead *x) {
   if (x->soon) advance(x, to, own, k);
 }
 
+// Loops of r whose steps say what they read.
+static uint32_t count_soon(const Region *r) {
+  uint32_t n = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    bool says = false;
+    const Op *o = op->code == OP_FOR ? op->regions[0]->first : NULL;
+    for (; o; o = o->next) says |= o->code == OP_GSOON;
+    n += says;
+  }
+  return n;
+}
+
 static bool look(Ctx *cx, Func *f, Op *op, bool alone, Ahead *x) {
   *x = (Ahead){.f = f, .loop = op, .alone = alone};
   x->early = NEWN(&cx->scratch, bool, f->values.n);
@@ -238,7 +252,7 @@ static bool look(Ctx *cx, Func *f, Op *op, bool alone, Ahead *x) {
 }
 
 static bool region(Ctx *cx, Func *f, Region *r, bool alone) {
-  bool changed = false;
+  bool changed = false, sole = count_soon(r) == 1;
   for (Op *op = r->first, *next; op; op = next) {
     Ahead x;
     next = op->next;
@@ -247,6 +261,7 @@ static bool region(Ctx *cx, Func *f, Region *r, bool alone) {
     for (uint32_t i = 0; i < op->nregions; i++)
       changed |= region(cx, f, op->regions[i], alone);
     bool can = look(cx, f, op, alone, &x);
+    x.first = sole;
     if (can) ahead(&x);
     changed |= can;
   }
