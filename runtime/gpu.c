@@ -1,7 +1,7 @@
 // Launches on a GPU, whatever its vendor: finds the program's code for the
-// device, chooses a variant, fills its parameter block, launches its phases.
-// Once a variant has run on a device nothing is allocated or loaded, and
-// nothing ever waits for the device.
+// device, chooses a variant, fills its parameter block, has its phases launched
+// (again.c). Once a variant has run on a device nothing is loaded, nothing is
+// allocated but what keeps a call, and nothing ever waits for the device.
 #include "gpu.h"
 
 #include <stddef.h>
@@ -72,6 +72,7 @@ static void free_program(attn_ctx *cx, Gpu *g, GpuProgram *p) {
     rt_free(cx, atomic_load(&p->variants[i].plan), sizeof(Plan));
     if (g) unload(g, &p->variants[i]);
   }
+  rt_again_free(cx, p);
   for (uint32_t i = 0; i < p->nrecords; i++)
     rt_kernels_free(cx, &p->records[i]);
   rt_free(cx, p->records, p->nrecords * sizeof *p->records);
@@ -414,17 +415,11 @@ static void copy_params(Block *b, const Block *of) {
   memcpy(b->at, of->at, of->n);
 }
 
-// Room for what put_tail says.
+// Room for the tail.
 static void end_params(Block *b) {
   b->tail = b->n;
-  for (int i = 0; i < 3; i++) put_word(b, 0);
+  for (int i = 0; i < GPU_TAIL; i++) put_word(b, 0);
   while (b->n % 64) put(b, "", 1);
-}
-
-static void put_tail(Block *b, int64_t ntasks, uint64_t workspace,
-                     uint64_t counter) {
-  uint64_t w[3] = {(uint64_t)ntasks, workspace, counter};
-  memcpy(b->at + b->tail, w, sizeof w);
 }
 
 // ---- one launch of a variant
@@ -612,54 +607,8 @@ static int check_workspace(const Job *j, attn_error *err) {
   return ATTN_OK;
 }
 
-static int counter(Gpu *g, GpuDevice *d, void *stream, uint64_t *out,
-                   attn_error *err) {
-  bool graph = g->driver->capturing(g->state, stream);
-  // A graph may run at any later time, so its counters are never shared.
-  uint32_t i = atomic_fetch_add(graph ? &d->graph : &d->turn, 1);
-  if (graph && i >= GPU_COUNTERS) {
-    atomic_fetch_sub(&d->graph, 1);
-    return rt_fail(err, ATTN_E_MEMORY, "more than %d launches in graphs",
-                   GPU_COUNTERS);
-  }
-  i = i % GPU_COUNTERS + (graph ? GPU_COUNTERS : 0);
-  *out = (uintptr_t)(d->counters + (size_t)4 * i);
-  return ATTN_OK;
-}
-
 static const attn_gpu_phase *phase_of(const Job *j, uint32_t i) {
   return &j->v->records->phases[j->v->rec->phase + i];
-}
-
-// Groups of threads of a kernel that walks its tasks.
-static int64_t most_groups(const Job *j, uint32_t i) {
-  int64_t units = j->dev->units, asked = attn_ctx_units(j->cx);
-  if (asked && asked < units) units = asked;
-  return j->v->func[i].per_unit * units;
-}
-
-// behind: a phase of this call is in front of it.
-static int run_phase(const Job *j, uint32_t i, Step *st, bool behind,
-                     attn_error *err) {
-  const attn_gpu_phase *p = phase_of(j, i);
-  const GpuCall *c = j->call;
-  uint64_t at = 0;
-  int64_t most = most_groups(j, i);
-  int64_t groups = st->ntasks;
-  int rc = p->flags & ATTN_GPU_COUNTER
-               ? counter(j->g, j->dev, c->stream, &at, err)
-               : ATTN_OK;
-  if (rc) return rc;
-  if (p->ctas == ATTN_CTAS_PERSISTENT && groups > most) groups = most;
-  put_tail(&st->block, st->ntasks, (uintptr_t)c->workspace, at);
-  GpuLaunch l = {j->v->func[i],
-                 (uint32_t)groups,
-                 p->threads,
-                 p->shared_bytes,
-                 st->block.at,
-                 p->block_bytes,
-                 behind && p->flags & ATTN_GPU_WAITS};
-  return j->g->driver->launch(j->g->state, &l, c->stream, err);
 }
 
 // Does anybody want what the phase makes?
@@ -711,23 +660,22 @@ typedef struct Room {
 // first one is launched.
 static int run_phases(attn_ctx *cx, Job *j, GpuProgram *p, Step *st,
                       attn_error *err) {
-  bool behind = false;
   Block params;
+  Ready each[ATTN_MAX_PHASES];
+  Site site = {cx, j->g, j->dev, j->v, j->call};
   uint32_t n = j->v->rec->nphases;
   int rc = evaluate(cx, j, err);
   put_params(&params, j->v, j->call, j->dev);
   for (uint32_t i = 0; !rc && i < n; i++) {
     copy_params(&st[i].block, &params);
     rc = prepare(j, i, &st[i], err);
+    each[i] = (Ready){st[i].block.at, st[i].block.tail, st[i].ntasks};
   }
   if (!rc) rc = check_workspace(j, err);
   if (!rc) rc = ready(cx, j->g, p, j->v, err);
   if (!rc) rc = copy(j, false, err);
-  for (uint32_t i = 0; !rc && i < n; i++) {
-    if (!st[i].ntasks) continue;
-    rc = run_phase(j, i, &st[i], behind, err);
-    behind = true;
-  }
+  if (!rc) rc = rt_phases_run(&site, each, err);
+  if (!rc && !j->copies) rt_again_keep(&site, p, each);
   return rc ? rc : copy(j, true, err);
 }
 
@@ -864,6 +812,19 @@ int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal, const attn_program *prog,
   rc = find_program(cx, g, scope.dev, prog, &p, err);
   if (!rc) rc = run_program(cx, g, p, c, err);
   g->driver->leave(g->state, scope);
+  return rc;
+}
+
+int rt_gpu_again(attn_ctx *cx, int kind, int ordinal, const attn_program *prog,
+                 const GpuCall *c, attn_error *err) {
+  size_t i = driver_of(kind);
+  GpuSet *set = i < DRIVERS ? atomic_load(&cx->gpus) : NULL;
+  GpuScope scope;
+  if (!set || enter(cx, &set->of[i], ordinal, &scope, NULL)) return RT_NOT_KEPT;
+  Site s = {.cx = cx, .g = &set->of[i], .dev = scope.dev, .call = c};
+  GpuProgram *p = known_program(s.g, s.dev, prog);
+  int rc = p ? rt_again_run(&s, p, err) : RT_NOT_KEPT;
+  s.g->driver->leave(s.g->state, scope);
   return rc;
 }
 

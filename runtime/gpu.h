@@ -129,6 +129,18 @@ typedef struct GpuVariant {
   GpuFunc func[ATTN_MAX_PHASES];
 } GpuVariant;
 
+// ---- again.c
+typedef struct Again Again;
+enum {
+  GPU_AGAIN = 64,  // calls of a program that are kept, at most
+  GPU_TAIL = 3     // words of a block: tasks, workspace, counter
+};
+
+typedef struct KeptCall {
+  atomic_uint tag;  // of the arguments that were there last, or 0
+  _Atomic(Again *) call;
+} KeptCall;
+
 // The variants of one program for one device, the best target first.
 typedef struct GpuProgram {
   struct GpuProgram *next;
@@ -139,6 +151,8 @@ typedef struct GpuProgram {
   GpuVariant *variants;
   uint32_t nrecords, nvariants;
   const char *name;  // in the first records' strings
+  KeptCall again[GPU_AGAIN];
+  atomic_uint kept;  // calls
 } GpuProgram;
 
 typedef struct Gpu {
@@ -149,6 +163,31 @@ typedef struct Gpu {
   GpuDevice *devices;
   _Atomic(GpuProgram *) programs;
 } Gpu;
+
+// A phase whose block is filled but for its tail, that begins at this byte; no
+// tasks: not to be launched.
+typedef struct Ready {
+  char *block;
+  size_t tail;
+  int64_t ntasks;
+} Ready;
+
+// What is launched where.
+typedef struct Site {
+  attn_ctx *cx;
+  Gpu *g;
+  GpuDevice *dev;
+  GpuVariant *v;
+  const GpuCall *call;
+} Site;
+
+// r: of each phase of the variant.
+int rt_phases_run(const Site *s, const Ready *r, attn_error *err);
+// Keeps a call that has been launched, if it has arguments to be known by.
+void rt_again_keep(const Site *s, GpuProgram *p, const Ready *r);
+// RT_NOT_KEPT: no call of p with these arguments is. s->v is set.
+int rt_again_run(Site *s, GpuProgram *p, attn_error *err);
+void rt_again_free(attn_ctx *cx, GpuProgram *p);
 
 // ---- copies.c
 typedef struct Copy {

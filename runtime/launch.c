@@ -191,6 +191,7 @@ typedef struct Request {
   const attn_scalar *scalars;
   void *workspace;  // NULL: from the context
   uint64_t workspace_bytes;
+  const void *args;  // that the above is of, or NULL
 } Request;
 
 // Shared workspace: the caller's if given, else one of the context's buffers.
@@ -260,8 +261,20 @@ static int run_device(attn_ctx *cx, const attn_stream *stream, const Request *r,
                .given = given(r->prog, r->scalars),
                .workspace = r->workspace,
                .workspace_bytes = r->workspace_bytes,
-               .stream = stream->handle};
+               .stream = stream->handle,
+               .args = r->args,
+               .nargs = r->args ? r->prog->args_size : 0};
   return rt_gpu_launch(cx, stream->kind, stream->device, r->prog, &c, err);
+}
+
+static int again(attn_ctx *cx, const attn_stream *at, const Request *r,
+                 attn_error *err) {
+  if (!cx || at->kind == ATTN_CPU || !r->args) return RT_NOT_KEPT;
+  GpuCall c = {.workspace = r->workspace,
+               .stream = at->handle,
+               .args = r->args,
+               .nargs = r->prog->args_size};
+  return rt_gpu_again(cx, at->kind, at->device, r->prog, &c, err);
 }
 
 // ---- ATTN_AUTO
@@ -322,10 +335,12 @@ static int launch(const Request *r, const attn_stream *given, attn_error *err) {
   attn_stream cpu = {.kind = ATTN_CPU}, at = given ? *given : cpu;
   int rc = at.kind == ATTN_AUTO ? locate(r, &at, err) : ATTN_OK;
   bool device = at.kind != ATTN_CPU;
+  attn_ctx *cx = at.ctx ? at.ctx : attn_ctx_default();
+  int done = rc ? RT_NOT_KEPT : again(cx, &at, r, err);
+  if (done != RT_NOT_KEPT) return done;
   if (!rc) rc = rt_solve(r->prog, r->tensors, r->scalars, device, &v, err);
   if (!rc) rc = rt_overlap(r->prog, v.tensors, err);
   if (rc) return rc;
-  attn_ctx *cx = at.ctx ? at.ctx : attn_ctx_default();
   if (!cx) return rt_fail(err, ATTN_E_MEMORY, "no memory for a context");
   if (device) return run_device(cx, &at, r, &v, err);
   const attn_spec *s = pick(r->prog, &v.env, cx);
@@ -402,7 +417,8 @@ int attn_call(const attn_program *prog, const void *args, attn_stream *stream,
                .tensors = u.tensors,
                .scalars = u.scalars,
                .workspace = a->workspace,
-               .workspace_bytes = a->workspace_bytes};
+               .workspace_bytes = a->workspace_bytes,
+               .args = args};
   return launch(&r, stream, err);
 }
 

@@ -264,10 +264,17 @@ typedef struct GpuCall {
   void *workspace;
   uint64_t workspace_bytes;
   void *stream;
+  const void *args;  // that tell all but the stream, or NULL
+  size_t nargs;
 } GpuCall;
 
 int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal, const attn_program *prog,
                   const GpuCall *c, attn_error *err);
+// Launches a call whose arguments came before; of `c` only arguments, workspace
+// and stream are read. RT_NOT_KEPT: they did not, or there is no device.
+enum { RT_NOT_KEPT = -1 };
+int rt_gpu_again(attn_ctx *cx, int kind, int ordinal, const attn_program *prog,
+                 const GpuCall *c, attn_error *err);
 // Bytes that a launch on some device may need.
 int64_t rt_gpu_workspace(attn_ctx *cx, const attn_program *prog,
                          const Solved *s);

@@ -223,8 +223,22 @@ static V pair(Gpu *n, DType to, V lo, V hi, bool within) {
   return LLVMBuildBitCast(n->g->b, gpu_call(n, name, a, 2), gpu_i32t(n), "");
 }
 
-static bool widen(Gpu *n, DType from, V word, DType to, V out[2]) {
-  if (n->gpu.f8 != F8_OCP) return false;
+// Halves of a word that a loop carries LLVM would carry one by one: that word
+// is widened whole. Of others it keeps no halves.
+#define WIDEN(type) \
+  "{\n.reg .b16 l, h;\nmov.b32 {l, h}, $2;\n" \
+  "cvt.rn.f16x2." type " $0, l;\ncvt.rn.f16x2." type " $1, h;\n}"
+
+static void widen_carried(Gpu *n, DType from, V word, V out[2]) {
+  LLVMTypeRef i32 = gpu_i32t(n), each[] = {i32, i32};
+  LLVMTypeRef both = LLVMStructTypeInContext(n->g->lc, each, 2, 0);
+  const char *text = from == DT_F8E4M3 ? WIDEN("e4m3x2") : WIDEN("e5m2x2");
+  V two = gpu_asm_pure(n, both, text, "=r,=r,r", &word, 1);
+  for (uint32_t i = 0; i < 2; i++)
+    out[i] = LLVMBuildExtractValue(n->g->b, two, i, "");
+}
+
+static void widen_halves(Gpu *n, DType from, V word, V out[2]) {
   Cg *g = n->g;
   LLVMTypeRef i16 = LLVMInt16TypeInContext(g->lc);
   for (int i = 0; i < 2; i++) {
@@ -233,9 +247,16 @@ static bool widen(Gpu *n, DType from, V word, DType to, V out[2]) {
                    from == DT_F8E4M3 ? "llvm.nvvm.e4m3x2.to.f16x2.rn"
                                      : "llvm.nvvm.e5m2x2.to.f16x2.rn",
                    &a, 1);
-    h = LLVMBuildBitCast(g->b, h, gpu_i32t(n), "");
-    out[i] = to == DT_BF16 ? gpu_halves_to_bf16(n, h) : h;
+    out[i] = LLVMBuildBitCast(g->b, h, gpu_i32t(n), "");
   }
+}
+
+static bool widen(Gpu *n, DType from, V word, DType to, V out[2]) {
+  if (n->gpu.f8 != F8_OCP) return false;
+  if (LLVMIsAPHINode(word)) widen_carried(n, from, word, out);
+  else widen_halves(n, from, word, out);
+  for (int i = 0; i < 2; i++)
+    if (to == DT_BF16) out[i] = gpu_halves_to_bf16(n, out[i]);
   return true;
 }
 

@@ -283,6 +283,25 @@ static bool begins(const Gpu *n, const Op *op) {
 }
 
 // ---------------------------------------------------------------- ops
+// The most columns of one product: ptxas gives an instruction no more registers
+// than a thread of the launch has, whatever its role has, and wants some beside
+// the sums.
+static uint32_t widest(const Gpu *n, const Type *sums) {
+  enum { OTHER = 26 };
+  uint32_t regs = n->gpu.regs / n->out->threads / n->out->occupancy;
+  bool fits = at_most(sums->ext[1], MAX_N) / 2 + OTHER <= regs;
+  return fits ? MAX_N : MAX_N / 2;
+}
+
+// Of a sum of several products LLVM would write the last ones' zeros behind the
+// first one, and ptxas has to make another fence then (C7519).
+static void settle(Gpu *n, Frag *r) {
+  Buf cons = {.arena = &n->g->cx->scratch};
+  for (uint32_t i = 0; i < r->n; i++) buf_str(&cons, i ? ",=f" : "=f");
+  for (uint32_t i = 0; i < r->n; i++) buf_printf(&cons, ",%u", i);
+  unpack(n, gpu_asm(n, floats(n, r->n), "", cons.at, r->w, r->n), r->w, r->n);
+}
+
 void nv_wgmma(Gpu *n, const Op *op) {
   const Type *at = gpu_arg_type(n, op, 0), *bt = gpu_arg_type(n, op, 1);
   bool regs = at->kind == TK_FRAG;
@@ -301,12 +320,14 @@ void nv_wgmma(Gpu *n, const Op *op) {
   if (!c.fresh) memcpy(r.w, gpu_frag(n, op->args[2])->w, r.n * sizeof *r.w);
   if (!c.fresh && copies_sum(n->f, op)) copy_words(n, &r);
   uint32_t blocks = ct->ext[0] / M, per_m = ct->ext[1] / 2;
+  uint32_t most = widest(n, ct);
+  if (!c.fresh && at_most(ct->ext[1], MAX_N) > most) settle(n, &r);
   const V *words = op == n->fenced ? n->fenced_words
                    : regs ? hide_constants(n, op, gpu_frag(n, op->args[0]))
                           : NULL;
   for (uint32_t i = 0; i < blocks; i++)
     for (uint32_t n0 = 0; n0 < ct->ext[1]; n0 += c.n) {
-      c.m0 = M * i, c.n0 = n0, c.n = at_most(ct->ext[1] - n0, MAX_N);
+      c.m0 = M * i, c.n0 = n0, c.n = at_most(ct->ext[1] - n0, most);
       c.areg = regs ? words + i * 4 * c.steps : NULL;
       emit_chains(n, &c, r.w + i * per_m + n0 / 2);
     }

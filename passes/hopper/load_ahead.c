@@ -10,14 +10,16 @@
 //                                         })
 //
 // What a step says that it reads soon (gsoon) it says of the next one, whose
-// indices are there by then:
+// indices are there as it begins. The first one's is said in front of the loop,
+// unless masks have made three of it:
 //
-//   for(%lo, %hi, 64) ({                  for(%lo, %hi, 64, %a) ({
-//     ^(%k)                                 ^(%k, %i)
-//     %i = gload(%at, %k)           ->      %n = gload(%at, add(%k, 64))
-//     %x = gload(%C, %i)                    %x = gload(%C, %i)
-//     gsoon(%C, %i)                         gsoon(%C, %n)
-//     ..                                    ..
+//   for(%lo, %hi, 64) ({                  gsoon(%C, %a)
+//     ^(%k)                               for(%lo, %hi, 64, %a, %b) ({
+//     %i = gload(%at, %k)           ->      ^(%k, %i, %n)
+//     %x = gload(%C, %i)                    %far = gload(%at, add(%k, 128))
+//     gsoon(%C, %i)                         %x = gload(%C, %i)
+//     ..                                    gsoon(%C, %n)
+//                                           yield(%n, %far)
 //
 // Else a step takes as long as memory does, however many slots there are. The
 // last step asks for what is behind the loop's end: bounds keep it inside. Only
@@ -42,6 +44,7 @@ typedef struct Ahead {
   uint32_t n;
   bool alone;  // one group computes
   bool soon;   // the producer has registers for more: it widens rows
+  bool first;  // no loop in front of it says what its first step reads
 } Ahead;
 
 static bool is_early(const Ahead *x, const Op *op) {
@@ -150,9 +153,27 @@ static Value first_of(const Ahead *x, Builder *b) {
   return ir_2(b, OP_ADD, lo, n);
 }
 
+// The map of a step: its number, its loads.
+static ValueMap step_map(const Ahead *x, Value k, const Value *loads) {
+  ValueMap m = {.arena = x->f->mod->arena};
+  vmap_put(&m, x->loop->regions[0]->params.at[0], k);
+  for (uint32_t i = 0; i < x->n; i++) vmap_put(&m, x->v[i], loads[i]);
+  return m;
+}
+
+// What the first step reads is said in front of the loop.
+static void begin(const Ahead *x, Builder *b, Value k, const Value *loads) {
+  const Region *r = x->loop->regions[0];
+  ValueMap m = step_map(x, k, loads);
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code != OP_GSOON) continue;
+    for (uint32_t i = 0; i < op->nargs; i++) of_step(x, b, &m, r, op->args[i]);
+    ir_clone(b, x->f, op, &m, NULL);
+  }
+}
+
 // What a step says that it reads becomes what the next one, k, will read.
-static void advance(Ahead *x, const Region *r, uint32_t own, const Value *next,
-                    Value k) {
+static void advance(Ahead *x, const Region *r, uint32_t own, Value k) {
   for (Op *op = r->first; op; op = op->next) {
     if (op->code != OP_GSOON) continue;
     ValueMap map = {.arena = x->f->mod->arena};
@@ -162,7 +183,7 @@ static void advance(Ahead *x, const Region *r, uint32_t own, const Value *next,
                  .span = op->span};
     vmap_put(&map, r->params.at[0], k);
     for (uint32_t i = 0; i < x->n; i++)
-      vmap_put(&map, r->params.at[own + i], next[i]);
+      vmap_put(&map, r->params.at[own + i], r->params.at[own + x->n + i]);
     for (uint32_t i = 0; i < op->nargs; i++)
       op->args[i] = of_step(x, &b, &map, r, op->args[i]);
   }
@@ -177,39 +198,71 @@ static void drop(Op *op) {
     }
 }
 
+// The number of the step behind step k.
+static Value next_of(const Ahead *x, Builder *b, Value k) {
+  bool back = ir_attr_i(x->loop, AT_REVERSE, 0);
+  return ir_2(b, back ? OP_SUB : OP_ADD, k, x->loop->args[2]);
+}
+
+// What tells the rows that are said is there a step before they are.
 static void ahead(Ahead *x) {
   Op *old = x->loop;
+  uint32_t far = x->soon ? 2 : 1, n = far * x->n;
   Builder b = {.fn = x->f,
                .region = old->parent,
                .before = old,
                .span = old->span};
-  Value start[MAX_AHEAD], next[MAX_AHEAD];
-  clone(x, &b, first_of(x, &b), start);
-  Op *loop = loop_longer(x->f, old, start, x->n);
+  Value start[2 * MAX_AHEAD], next[2 * MAX_AHEAD];
+  Value k = first_of(x, &b), behind = 0;
+  clone(x, &b, k, start);
+  if (x->soon) clone(x, &b, next_of(x, &b, k), start + x->n);
+  if (x->soon && x->first) begin(x, &b, k, start);
+  Op *loop = loop_longer(x->f, old, start, n);
   Region *to = loop->regions[0];
   uint32_t own = old->regions[0]->params.n;
   Builder in = {.fn = x->f, .region = to, .span = old->span};
-  bool back = ir_attr_i(old, AT_REVERSE, 0);
-  Value k = ir_2(&in, back ? OP_SUB : OP_ADD, to->params.at[0], old->args[2]);
-  clone(x, &in, k, next);
-  loop_replace(x->f, old, loop, next, x->n);
+  k = next_of(x, &in, to->params.at[0]);
+  if (x->soon) behind = next_of(x, &in, k);
+  for (uint32_t i = 0; x->soon && i < x->n; i++)
+    next[i] = to->params.at[own + x->n + i];
+  clone(x, &in, x->soon ? behind : k, next + (far - 1) * x->n);
+  loop_replace(x->f, old, loop, next, n);
   for (uint32_t i = 0; i < x->n; i++)
     ir_replace_uses(x->f, x->v[i], to->params.at[own + i]);
-  advance(x, to, own, next, k);
+  if (x->soon) advance(x, to, own, k);
+}
+
+// Loops of r whose steps say what they read.
+static uint32_t count_soon(const Region *r) {
+  uint32_t n = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    bool says = false;
+    const Op *o = op->code == OP_FOR ? op->regions[0]->first : NULL;
+    for (; o; o = o->next) says |= o->code == OP_GSOON;
+    n += says;
+  }
+  return n;
+}
+
+static bool look(Ctx *cx, Func *f, Op *op, bool alone, Ahead *x) {
+  *x = (Ahead){.f = f, .loop = op, .alone = alone};
+  x->early = NEWN(&cx->scratch, bool, f->values.n);
+  x->read = NEWN(&cx->scratch, bool, f->values.n);
+  return op->code == OP_FOR && find(x);
 }
 
 static bool region(Ctx *cx, Func *f, Region *r, bool alone) {
-  bool changed = false;
+  bool changed = false, sole = count_soon(r) == 1;
   for (Op *op = r->first, *next; op; op = next) {
+    Ahead x;
     next = op->next;
+    // Before loops inside of it say in front of them what they read.
+    if (!look(cx, f, op, alone, &x)) drop(op);
     for (uint32_t i = 0; i < op->nregions; i++)
       changed |= region(cx, f, op->regions[i], alone);
-    Ahead x = {.f = f, .loop = op, .alone = alone};
-    x.early = NEWN(&cx->scratch, bool, f->values.n);
-    x.read = NEWN(&cx->scratch, bool, f->values.n);
-    bool can = op->code == OP_FOR && find(&x);
+    bool can = look(cx, f, op, alone, &x);
+    x.first = sole;
     if (can) ahead(&x);
-    else drop(op);
     changed |= can;
   }
   return changed;

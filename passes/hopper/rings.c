@@ -986,6 +986,7 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   hop_rings_panels(w);
   end_visits(w);
   hop_rings_find_halves(w);
+  w->loaders = w->widens && w->groups > 1 ? 2 : 1;
   if (w->lists) hop_rings_spare_told(w);
   return true;
 }

@@ -81,6 +81,7 @@ typedef struct Rings {
   bool mends;        // groups change a tile that they share
   bool lists;        // rows are told one by one: a group is the producer
   bool widens;       // and some are of 8 bits, which it widens on their way
+  uint32_t loaders;  // groups of 128 threads that are the producer; lists
   int64_t left;      // bytes, where rings have the fewest stages
   bool changed, fails;
 } Rings;

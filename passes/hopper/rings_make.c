@@ -39,7 +39,8 @@ void hop_rings_make(Rings *w, Builder *b, Ring *r) {
   uint32_t readers = r->own || r->raw ? 1 : w->groups;
   if (!r->site) readers += w->makers;
   // The producer's threads read which task one of them has claimed.
-  readers += w->lists && w->claims >= 0 && r == &w->rings[w->claims];
+  bool claims = w->lists && w->claims >= 0 && r == &w->rings[w->claims];
+  if (claims) readers += w->loaders;
   bool facts = w->facts >= 0 && r == &w->rings[w->facts];
   uint32_t words = facts ? slots * w->nfacts + w->nkept : slots;
   Type t = type_smem(DT_I32, 1, 1, (words + 3) / 4 * 4, LY_ROW);
@@ -48,8 +49,8 @@ void hop_rings_make(Rings *w, Builder *b, Ring *r) {
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
   uint32_t writers = r->made                ? HW_GROUP_WARPS
                      : r->gathered          ? HW_GROUP_WARPS * w->groups
-                     : r->told              ? HW_GROUP_THREADS
-                     : w->lists && !r->site ? HW_GROUP_WARPS
+                     : r->told              ? HW_GROUP_THREADS * w->loaders
+                     : w->lists && !r->site ? HW_GROUP_WARPS * w->loaders
                                             : 1;
   r->full = r->with >= 0 ? w->rings[r->with].full
                          : barrier(b, slots * r->panels, writers);

@@ -601,7 +601,8 @@ bool pass_score_turns(Ctx *cx, Module *m, const PassOpt *opt) {
     for (Op *op = f->body->first; op; op = op->next) {
       const IrAttr *teams = op->code == OP_ROLES ? ir_attr(op, AT_TEAMS) : NULL;
       for (uint32_t k = 0; teams && k < op->nregions; k++)
-        if (teams->list[k] == 2 * HW_GROUP_THREADS) team(f, op->regions[k]);
+        if (op->regions[k]->params.n && teams->list[k] == 2 * HW_GROUP_THREADS)
+          team(f, op->regions[k]);
     }
   }
   return true;

@@ -929,14 +929,15 @@ static void roles(Rings *w, Builder *b, bool leanest, Value tiles,
                   Value pieces) {
   const int64_t group = HW_GROUP_THREADS, all = group * w->groups;
   uint32_t level = w->occupancy > 1 ? 1 + leanest : 0, n = 0;
-  if (w->occupancy > 2) level = 10;
+  if (w->occupancy > 2) level = 11;
   if (w->makers) level = 2 + w->makers;
-  if (w->lists) level = w->occupancy > 1 ? 8 : 7 + 2 * w->widens;
+  if (w->lists) level = w->occupancy > 1 ? 8 : 6 + 2 * w->widens + w->loaders;
   for (uint32_t i = 0; i < w->nrings; i++)
     if (w->rings[i].gathered) level = 6;
   const GpuTeam *regs = target_team(w->groups, level);
   Team t[2 + MAX_MAKERS];
-  t[n++] = (Team){LOADS, group, w->lists ? group : 1, regs->loads};
+  int64_t loads = group * w->loaders;
+  t[n++] = (Team){LOADS, loads, w->lists ? loads : 1, regs->loads};
   for (uint32_t i = 0; i < w->makers; i++)
     t[n++] = (Team){MAKES, group, group, regs->makes};
   t[n++] = (Team){COMPUTES, all, group, regs->computes};
@@ -965,7 +966,7 @@ static void specialize(Rings *w, bool leanest) {
   for (uint32_t i = 0; i < w->f->params.n; i++)
     ir_info(w->f, w->f->params.at[i].v)->region = w->f->body;
   Builder b = {.fn = w->f, .region = w->f->body, .span = launch->span};
-  int64_t all = HW_GROUP_THREADS * (1 + w->makers + w->groups);
+  int64_t all = HW_GROUP_THREADS * (w->loaders + w->makers + w->groups);
   Op *made =
       ir_op(&b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs, NULL, 0, 0);
   ir_set_attr(w->f, made, attr_i(AT_THREADS, all));

@@ -273,7 +273,7 @@ static void own_parts(DimTab *d, Dim keys, TilePlan *p) {
 // sequences by the longest one that there is room for are more than a batch
 // wants.
 static Dim most_parts(const Func *f, const Target *t, Dim keys, bool few,
-                      int by) {
+                      const TilePlan *p, int by) {
   DimTab *d = &f->mod->dims;
   if (t->kind != TARGET_GPU)
     return dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, COST_SPLIT_KEYS));
@@ -284,6 +284,7 @@ static Dim most_parts(const Func *f, const Target *t, Dim keys, bool few,
   dim_bounds(d, keys, &lo, &hi);
   if (hi <= COST_SPLIT_EVEN_KEYS) return dim_const(d, 1);
   if (!few) return dim_ceildiv(d, keys, COST_SPLIT_GPU_KEYS);
+  if (p->part >= 0) return dim_ceildiv(d, keys, COST_SPLIT_COLUMN_KEYS);
   if (by < 0) return dim_ceildiv(d, keys, COST_SPLIT_EVEN_KEYS);
   Dim least = dim_const(d, COST_SPLIT_EVEN_KEYS);
   Dim more = dim_const(d, COST_SPLIT_GPU_KEYS - COST_SPLIT_EVEN_KEYS);
@@ -324,7 +325,7 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
             : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
   int by = tile_plan_axis(f, pass, p);
   Dim most =
-      each ? keys : most_parts(f, tg, keys, even || (told && by >= 0), by);
+      each ? keys : most_parts(f, tg, keys, even || (told && by >= 0), p, by);
   p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
   if (told && counts) count_parts(d, keys, are_several(f, by), p);
 }

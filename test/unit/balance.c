@@ -19,6 +19,10 @@ static void teams(void) {
       EXPECT(t->loads % HW_REG_GRAIN == 0 && t->computes % HW_REG_GRAIN == 0);
       EXPECT(ctas * each * HW_GROUP_THREADS <= g->regs);
     }
+  // Two groups that load beside two.
+  enum { TWO = 2, WIDENED = 10 };
+  const GpuTeam *t = target_team(TWO, WIDENED);
+  EXPECT(TWO * (t->loads + t->computes) * HW_GROUP_THREADS <= g->regs);
 }
 
 static void rates(void) {

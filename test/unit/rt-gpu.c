@@ -400,6 +400,49 @@ static void counters(void) {
   EXPECT(attn_call(&prog, &a, &s, &e) == ATTN_E_UNSUPPORTED);
 }
 
+// Arguments that came before are not looked at again; what else a launch has
+// is.
+static void repeated(void) {
+  attn_error e;
+  attn_ctx *cx = attn_ctx_create(NULL, &e);
+  attn_stream s = {cx, ATTN_CUDA, 0, NULL};
+  Args a = arguments(5, 64), b = arguments(6, 64);
+  EXPECT(!attn_call(&prog, &a, &s, &e) && !attn_call(&prog, &b, &s, &e));
+  unsigned made = mock->encodes;
+  MockLaunch last = mock->last;
+  for (int i = 0; i < 3; i++) {
+    s.handle = &s + i;
+    EXPECT(!attn_call(&prog, &a, &s, &e) && mock->last.grid == 5);
+    EXPECT(!attn_call(&prog, &b, &s, &e) && mock->last.grid == 6);
+    EXPECT(mock->last.stream == s.handle && mock->current == NULL);
+    last.block[8 * 19] += 8;  // another counter
+    EXPECT(!memcmp(mock->last.block, last.block, 192));
+  }
+  EXPECT(mock->encodes == made);
+  mock->fail = "cuLaunchKernel", mock->code = 1;
+  EXPECT(attn_call(&prog, &a, &s, &e) == ATTN_E_DEVICE && e.code);
+  mock->fail = NULL;
+  EXPECT(!attn_call(&prog, &a, &s, &e) && mock->encodes == made);
+  // Units are asked for at each launch; another place, another scalar.
+  attn_ctx_set_units(cx, 3);
+  EXPECT(!attn_call(&prog, &a, &s, &e) && mock->last.grid == 3);
+  attn_ctx_set_units(cx, 0);
+  a.s = 3;
+  EXPECT(!attn_call(&prog, &a, &s, &e) && mock->encodes == made + 2);
+  a.x.data = data + 256;
+  EXPECT(!attn_call(&prog, &a, &s, &e) && mock->encodes == made + 4);
+  EXPECT(word(0) == (uintptr_t)data + 256 && word(17) == 5);
+  a.x.shape[0] = 4;
+  EXPECT(attn_call(&prog, &a, &s, &e) == ATTN_E_SHAPE);
+  // More calls than are kept, and larger ones where smaller ones were.
+  for (int64_t n = 10; n < 400; n++) {
+    a = arguments(n, 64);
+    EXPECT(!attn_call(&prog, &a, &s, &e) && word(17) == (uint64_t)n);
+  }
+  attn_ctx_destroy(cx);
+  EXPECT(mock->loads == mock->unloads);
+}
+
 // Kernels that walk their tasks leave multiprocessors to others, if asked to.
 static void units(void) {
   attn_error e;
@@ -585,6 +628,7 @@ int main(int argc, char **argv) {
   pieces();
   absent();
   counters();
+  repeated();
   failures_of_calls();
   Buf other = {.arena = &cx.session};
   make(&cx, &other, true);

@@ -168,6 +168,14 @@ static CgExpr cost(const Body *b, bool even_tasks, int64_t weight) {
   return drv_over_program(b->cx, b->p, &b->f->mod->dims, n);
 }
 
+// Threads that load what others compute with.
+static int64_t loads(const CgKernelRecord *k) {
+  const Op *op = k->func->body->first;
+  while (op && op->code != OP_ROLES) op = op->next;
+  bool apart = op && op->nregions > 1;
+  return apart ? ir_attr(op, AT_TEAMS)->list[0] : HW_GROUP_THREADS;
+}
+
 // Warpgroups that compute, if there may be fewer; else 0.
 static int64_t groups_of(const Built *b) {
   const Recipe *r = &b->recipe;
@@ -176,7 +184,7 @@ static int64_t groups_of(const Built *b) {
   if (!k || !r->target->gpu.hopper || r->opt.general || r->opt.most_groups ||
       drv_tiles_asked(r->spec.prog, r->target, &r->opt))
     return 0;
-  int64_t groups = k->threads / HW_GROUP_THREADS - 1;
+  int64_t groups = (k->threads - loads(k)) / HW_GROUP_THREADS;
   return groups > LEAST ? groups : 0;
 }
 
