@@ -55,8 +55,47 @@ static void put_axis(Grad *g, uint32_t of, const char *suffix, Dim extent) {
   vec_push(g->arena, &g->axes, x);
 }
 
+static bool has_role(const Func *f, const Type *t, AxisRole role) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == role) return true;
+  return false;
+}
+
+// Do all vectors of keys stay the same along it, and are there some?
+static bool shares_keys(const Func *f, uint32_t axis) {
+  bool some = false;
+  for (const Op *op = f->body->first; op; op = op->next) {
+    if (op->code != OP_LOAD) continue;
+    const Type *t = ir_type(f, op->res[0]);
+    if (!has_role(f, t, AX_KEY) || !has_role(f, t, AX_VEC)) continue;
+    if (type_has_axis(t, axis)) return false;
+    some = true;
+  }
+  return some;
+}
+
+// The program's axes in the order of the graph's: groups are in front of those
+// axes of rows beside them that share keys. Of (q, h) that is (h, q): the last
+// is what tiles have many of, and a group has few heads.
+static void order_axes(Grad *g, uint32_t *order) {
+  const Func *f = g->f;
+  for (uint32_t i = 0; i < f->axes.n; i++) {
+    uint32_t at = i;
+    bool group = f->axes.at[i].role == AX_PAR && group_size(g, i);
+    while (group && at && f->axes.at[order[at - 1]].role == AX_PAR &&
+           !group_size(g, order[at - 1]) && shares_keys(f, order[at - 1])) {
+      order[at] = order[at - 1];
+      at--;
+    }
+    order[at] = i;
+  }
+}
+
 static bool import_axes(Grad *g) {
-  for (uint32_t i = 0; i < g->f->axes.n; i++) {
+  uint32_t *order = NEWN(g->arena, uint32_t, g->f->axes.n + 1);
+  order_axes(g, order);
+  for (uint32_t n = 0; n < g->f->axes.n; n++) {
+    uint32_t i = order[n];
     Dim e = g->f->axes.at[i].extent, size = group_size(g, i);
     if (!size) put_axis(g, i, "", e);
     else {
