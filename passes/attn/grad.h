@@ -166,6 +166,7 @@ typedef struct GradStore {
 typedef struct GradAxis {
   Axis axis;
   uint32_t of;     // of the program's
+  uint32_t saved;  // where it is in what the program stores
   Dim inner;       // of a group: its size; else DIM_NONE
   uint32_t other;  // of a group: the axis within it
 } GradAxis;
@@ -413,6 +414,8 @@ void grad_learn(Grad *g);
 Gid grad_rewrite(Grad *g, Gid x, uint64_t over, uint64_t points);
 // x with the factors of its terms in front, quotients in exponents.
 Gid grad_factored(Grad *g, Gid x);
+// The axes of rows and keys that sums in x are over, of nodes from that one on.
+uint64_t grad_summed(Grad *g, Gid x, Gid from);
 
 // ---- grad_rules.c
 bool grad_reverse(Grad *g);

@@ -256,6 +256,25 @@ static Value folded(Emit *e, const GradNode *n, Value x) {
   return x;
 }
 
+// Does x vary along all axes of those conditions?
+static bool has_folds(const Emit *e, const GradNode *n, Value x) {
+  for (uint32_t i = 0; i < e->fold.n; i++) {
+    uint64_t axes = grad_at(e->g, e->fold.at[i])->axes;
+    bool applies = !(axes & ~n->points) && (axes & n->over);
+    if (applies && (axes & ~axes_of(e, x))) return false;
+  }
+  return true;
+}
+
+// Both factors of a product. On a GPU vectors beside weights that are 0 stay as
+// they are, so that the product is one of matrices: they are finite there.
+static void fold_factors(Emit *e, const GradNode *n, Value *x, Value *y) {
+  bool gpu = e->g->opt->target->kind == TARGET_GPU;
+  bool all_x = gpu && has_folds(e, n, *x), all_y = gpu && has_folds(e, n, *y);
+  if (!all_y || all_x) *x = folded(e, n, *x);
+  if (!all_x) *y = folded(e, n, *y);
+}
+
 // ---------------------------------------------------------------- products
 enum { MAX_PRODUCT = 6 };
 
@@ -329,7 +348,7 @@ static Value emit_sum(Emit *e, const GradNode *n) {
     Gid a = p.arg[0], c = p.arg[1];
     regroup(e, n->arg[0], over[0], &a, &c);
     Value x = grad_emit(e, a), y = grad_emit(e, c);
-    x = folded(e, n, x), y = folded(e, n, y);
+    fold_factors(e, n, &x, &y);
     if (varies(e, x, over[0]) && varies(e, y, over[0]))
       v = dot(e, x, y, over[0]), done = 1;
   }

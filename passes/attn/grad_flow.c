@@ -18,6 +18,13 @@
 //   before  g_W[m, d] = sum over q of X[q, d] * (sum over k of ds * K[k, m])
 //   after   rows: a.made[q, m] = sum over k of ds * K[k, m]
 //           g_W[r, d] = sum over q of a.made[q, r] * X[q, d]
+//
+// A longer sum whose products are those of a sum that is made, times others, is
+// one of what is made: so the gradients of a norm, and of weights behind it,
+// have no products of their own.
+//
+//   before  g_w[d] = sum over q, k of ds * K[k, d] * Q[q, d]
+//   after   g_w[d] = sum over q of a.made[q, d] * Q[q, d]
 #include "passes/attn/grad.h"
 
 typedef struct Flow {
@@ -64,13 +71,13 @@ static void mark(Flow *w) {
   }
 }
 
-// What x is made of, is made.
+// What x is made of, is made: of a multiple, what that is one of.
 static void find(Flow *w, Gid x, bool *seen) {
   if (!w->sums[x] || seen[x]) return;
   seen[x] = true;
-  w->made[x] = w->is[x];
   const GradNode n = *grad_at(w->g, x);
-  for (uint32_t i = 0; i < n.n && !w->is[x]; i++) find(w, n.arg[i], seen);
+  w->made[x] = w->is[x] && n.code != OP_MUL && n.code != OP_NEG;
+  for (uint32_t i = 0; i < n.n && !w->made[x]; i++) find(w, n.arg[i], seen);
 }
 
 // Do a and b differ in coordinates of vectors alone?
@@ -95,7 +102,7 @@ static Gid of_made(Flow *w, Gid x) {
   Gid y = x, *arg = NEWN(g->arena, Gid, n.n + 1);
   bool same = true;
   if (w->made[x]) y = grad_made(g, x, n.axes, "flow");
-  for (uint32_t i = 0; i < n.n && !w->is[x]; i++) {
+  for (uint32_t i = 0; i < n.n && !w->made[x]; i++) {
     arg[i] = of_made(w, n.arg[i]);
     same &= arg[i] == n.arg[i];
   }
@@ -210,19 +217,121 @@ void grad_use_rows(Grad *g, GradStore *s) {
     s->index[i] = grad_moved(g, s->index[i], axis, to);
 }
 
-void grad_flow(Grad *g) {
+// ---------------------------------------------------------------- longer sums
+enum { MAX_LONGER = 16 };
+
+typedef struct Longer {
+  Grad *g;
+  Vec(Gid) flows;  // sums that are made
+  Map done;
+} Longer;
+
+typedef struct Product {
+  uint32_t n;
+  Gid at[MAX_LONGER];
+  bool minus, fails;
+} Product;
+
+static void factors_of(const Grad *g, Gid x, Product *p) {
+  const GradNode *n = grad_at(g, x);
+  if (n->code == OP_MUL || n->code == OP_NEG) {
+    p->minus ^= n->code == OP_NEG;
+    for (uint32_t i = 0; i < n->n; i++) factors_of(g, n->arg[i], p);
+    return;
+  }
+  p->fails |= p->n == MAX_LONGER;
+  if (!p->fails) p->at[p->n++] = x;
+}
+
+// p without the factors of `part`; false: it has not all of them.
+static bool take_out(Product *p, const Product *part) {
+  for (uint32_t i = 0; i < part->n; i++) {
+    uint32_t k = 0;
+    while (k < p->n && p->at[k] != part->at[i]) k++;
+    if (k == p->n) return false;
+    p->at[k] = p->at[--p->n];
+  }
+  p->minus ^= part->minus;
+  return !p->fails && !part->fails;
+}
+
+// The sum x as one of a sum that is made; 0: it is none.
+static Gid sum_of_flow(Longer *l, Gid x, Gid flow) {
+  Grad *g = l->g;
+  GradNode n = *grad_at(g, x);
+  const GradNode f = *grad_at(g, flow);
+  Product all = {0}, part = {0};
+  factors_of(g, n.arg[0], &all);
+  factors_of(g, f.arg[0], &part);
+  if ((f.over & ~n.over) || f.over == n.over || (f.axes & ~n.points) ||
+      !take_out(&all, &part))
+    return 0;
+  Gid y = flow;
+  for (uint32_t i = 0; i < all.n; i++) {
+    if (grad_at(g, all.at[i])->axes & f.over) return 0;
+    y = grad_2(g, OP_MUL, y, all.at[i]);
+  }
+  if (all.minus) y = grad_1(g, OP_NEG, y);
+  n.over &= ~f.over, n.points &= ~f.over;
+  return grad_put(g, n, &y);
+}
+
+static Gid of_flows(Longer *l, Gid x) {
+  Grad *g = l->g;
+  const GradNode n = *grad_at(g, x);
+  uint64_t known;
+  if (x < g->forward || !n.n || grad_is_made(n.code)) return x;
+  if (map_get(&l->done, x, &known)) return (Gid)known;
+  Gid y = 0, *arg = NEWN(g->arena, Gid, n.n);
+  bool sum = n.code == OP_REDUCE && n.attr == RK_SUM, same = true;
+  for (uint32_t i = 0; i < l->flows.n && sum && !y; i++)
+    y = sum_of_flow(l, x, l->flows.at[i]);
+  for (uint32_t i = 0; i < n.n && !y; i++) {
+    arg[i] = of_flows(l, n.arg[i]);
+    same &= arg[i] == n.arg[i];
+  }
+  if (!y) y = same ? x : grad_put(g, n, arg);
+  map_put(&l->done, x, y);
+  return y;
+}
+
+// ---------------------------------------------------------------- all
+static Flow marked(Grad *g) {
   uint32_t n = g->nodes.n;
   Flow w = {.g = g, .vecs = grad_role(g, AX_VEC), .done.arena = g->arena};
   w.sums = NEWN(g->arena, bool, n);
   w.is = NEWN(g->arena, bool, n);
   w.made = NEWN(g->arena, bool, n);
-  bool *seen = NEWN(g->arena, bool, n);
   mark(&w);
-  bool steps = grad_has_steps(g);
+  return w;
+}
+
+// What flows to vectors that are loaded at several coordinates.
+static void find_turned(Flow *w) {
+  Grad *g = w->g;
+  bool *seen = NEWN(g->arena, bool, g->nodes.n), steps = grad_has_steps(g);
   for (uint32_t i = 0; i < g->grads.n; i++)
     for (uint32_t k = 0; k < g->grads.n; k++)
-      if (!steps && is_turned(&w, &g->grads.at[i], &g->grads.at[k]))
-        find(&w, g->grads.at[i].v, seen);
+      if (!steps && is_turned(w, &g->grads.at[i], &g->grads.at[k]))
+        find(w, g->grads.at[i].v, seen);
+}
+
+static void use_flows(Grad *g) {
+  Flow w = marked(g);
+  Longer l = {.g = g, .done.arena = g->arena};
+  find_turned(&w);
+  for (Gid x = g->forward, n = g->nodes.n; x < n; x++)
+    if (w.made[x] && grad_at(g, x)->code == OP_REDUCE)
+      vec_push(g->arena, &l.flows, x);
+  for (uint32_t i = 0; i < g->grads.n && l.flows.n; i++)
+    g->grads.at[i].v = of_flows(&l, g->grads.at[i].v);
+}
+
+void grad_flow(Grad *g) {
+  use_flows(g);
+  Flow w = marked(g);
+  find_turned(&w);
+  bool *seen = NEWN(g->arena, bool, g->nodes.n);
   for (uint32_t i = 0; i < g->grads.n; i++) {
     Gid products = outer_in(&w, g->grads.at[i].v);
     if (products && is_matrix(&w, &g->grads.at[i], products))

@@ -55,16 +55,102 @@ static void put_axis(Grad *g, uint32_t of, const char *suffix, Dim extent) {
   vec_push(g->arena, &g->axes, x);
 }
 
-static bool import_axes(Grad *g) {
+static bool has_role(const Func *f, const Type *t, AxisRole role) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == role) return true;
+  return false;
+}
+
+// Do all vectors of keys stay the same along it, and are there some?
+static bool shares_keys(const Func *f, uint32_t axis) {
+  bool some = false;
+  for (const Op *op = f->body->first; op; op = op->next) {
+    if (op->code != OP_LOAD) continue;
+    const Type *t = ir_type(f, op->res[0]);
+    if (!has_role(f, t, AX_KEY) || !has_role(f, t, AX_VEC)) continue;
+    if (type_has_axis(t, axis)) return false;
+    some = true;
+  }
+  return some;
+}
+
+// Is the coordinate along the axis in v, but for what it finds in memory?
+static bool counts(const Func *f, Value v, uint32_t axis) {
+  const Op *op = ir_def(f, v);
+  if (!op || op->code == OP_LOAD || !type_has_axis(ir_type(f, v), axis))
+    return false;
+  if (op->code == OP_INDEX) return true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (counts(f, op->args[i], axis)) return true;
+  return false;
+}
+
+// Are keys bounded by that coordinate, as by a query's place?
+static bool bounds_keys(const Func *f, uint32_t axis) {
+  for (const Op *op = f->body->first; op; op = op->next)
+    if (op->code == OP_DOMAIN && counts(f, op->args[0], axis)) return true;
+  return false;
+}
+
+// The same, or is it as long as keys are?
+static bool is_like_keys(const Grad *g, uint32_t axis) {
+  const Func *f = g->f;
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role == AX_KEY &&
+        f->axes.at[i].extent == f->axes.at[axis].extent)
+      return true;
+  return bounds_keys(f, axis);
+}
+
+// How many rows an axis has, of those that share keys: groups have few, then
+// come other heads, then queries; those whose number is known before others.
+static uint32_t rank_of(Grad *g, uint32_t axis, bool saved) {
+  int64_t n;
+  bool known = dim_is_const(&g->m->dims, g->f->axes.at[axis].extent, &n);
+  if (group_size(g, axis)) return 0;
+  if (saved) return 1 + bounds_keys(g->f, axis);
+  return 1 + 2 * is_like_keys(g, axis) + !known;
+}
+
+static bool is_row(const Grad *g, uint32_t axis) {
+  return g->f->axes.at[axis].role == AX_PAR && shares_keys(g->f, axis);
+}
+
+// The program's axes in the order of the graph's: of those of rows that share
+// keys, which stand beside each other, the longest is the last, which tiles
+// have many of. Of (q, h) that is (h, q): a group has few heads. What the
+// program saves is laid out before dims are known: by the text alone.
+static void order_axes(Grad *g, bool saved, uint32_t *order) {
   for (uint32_t i = 0; i < g->f->axes.n; i++) {
+    uint32_t at = i;
+    bool group = g->f->axes.at[i].role == AX_PAR && group_size(g, i);
+    while (at && (group || is_row(g, i)) && is_row(g, order[at - 1]) &&
+           rank_of(g, order[at - 1], saved) > rank_of(g, i, saved)) {
+      order[at] = order[at - 1];
+      at--;
+    }
+    order[at] = i;
+  }
+}
+
+static bool import_axes(Grad *g) {
+  uint32_t n = g->f->axes.n, *order = NEWN(g->arena, uint32_t, n + 1),
+           *saved = NEWN(g->arena, uint32_t, n + 1);
+  order_axes(g, false, order);
+  order_axes(g, true, saved);
+  for (uint32_t k = 0; k < n; k++) {
+    uint32_t i = order[k], first = g->axes.n;
     Dim e = g->f->axes.at[i].extent, size = group_size(g, i);
     if (!size) put_axis(g, i, "", e);
     else {
       put_axis(g, i, "_g", groups_of(g, e, size));
       put_axis(g, i, "_j", size);
-      g->axes.at[g->axes.n - 2].inner = size;
-      g->axes.at[g->axes.n - 2].other = g->axes.n - 1;
+      g->axes.at[first].inner = size;
+      g->axes.at[first].other = first + 1;
     }
+    for (uint32_t p = 0; p < n; p++)
+      for (uint32_t a = first; saved[p] == i && a < g->axes.n; a++)
+        g->axes.at[a].saved = p;
   }
   return g->axes.n <= 64;
 }
@@ -113,12 +199,24 @@ static bool is_fixed(const Grad *g, uint32_t axis) {
   return dim_is_const(&g->m->dims, g->axes.at[axis].axis.extent, &n);
 }
 
-static uint32_t coordinates(Grad *g, uint64_t axes, bool fixed, Gid *index,
-                            Dim *shape) {
+// The axes in the order of the graph, or in that of what the program saves.
+static void in_order(const Grad *g, bool saved, uint32_t *out) {
   uint32_t n = 0;
+  for (uint32_t p = 0; saved && p < g->f->axes.n; p++)
+    for (uint32_t i = 0; i < g->axes.n; i++)
+      if (g->axes.at[i].of != UINT32_MAX && g->axes.at[i].saved == p)
+        out[n++] = i;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (!saved || g->axes.at[i].of == UINT32_MAX) out[n++] = i;
+}
+
+static uint32_t coordinates(Grad *g, uint64_t axes, bool saved, Gid *index,
+                            Dim *shape) {
+  uint32_t n = 0, order[64];
+  in_order(g, saved, order);
   for (uint32_t turn = 0; turn < 2 * g->axes.n; turn++) {
-    uint32_t i = turn % g->axes.n;
-    bool last = fixed && is_fixed(g, i);
+    uint32_t i = order[turn % g->axes.n];
+    bool last = !saved && is_fixed(g, i);
     if (!(axes & grad_bit(i)) || last != (turn >= g->axes.n)) continue;
     uint32_t of = g->axes.at[i].of;
     bool whole = g->axes.at[i].inner && (axes & grad_bit(g->axes.at[i].other));
@@ -133,12 +231,12 @@ static uint32_t coordinates(Grad *g, uint64_t axes, bool fixed, Gid *index,
 }
 
 uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape) {
-  return coordinates(g, axes, true, index, shape);
+  return coordinates(g, axes, false, index, shape);
 }
 
 uint32_t grad_coordinates_saved(Grad *g, uint64_t axes, Gid *index,
                                 Dim *shape) {
-  return coordinates(g, axes, false, index, shape);
+  return coordinates(g, axes, true, index, shape);
 }
 
 // ---------------------------------------------------------------- ops

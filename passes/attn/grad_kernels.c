@@ -324,13 +324,13 @@ static Gid sum_of_blocks(Plan *p, const GradStore *s, const GradNode *x,
 }
 
 // Few tasks would have the sum x over rows of vectors, as of a scale of a head:
-// the axes outside of the kernel of its rows' numbers, or 0.
+// the axes outside of the kernel of its rows' numbers, or 0. Keys have many.
 static uint64_t rows_of_vectors(const Plan *p, const GradNode *x,
                                 uint64_t outer) {
   uint64_t rows = x->over & ~p->vecs;
   bool sums = rows && (x->over & p->vecs) && !(x->over & p->keys);
-  bool numbers = outer && !(x->axes & p->vecs) && !p->g->walks.n;
-  return sums && numbers && is_gpu(p->g) ? outer | rows : 0;
+  bool numbers = outer && !((outer | x->axes) & (p->keys | p->vecs));
+  return sums && numbers && !p->g->walks.n && is_gpu(p->g) ? outer | rows : 0;
 }
 
 // Is x a vector or a number that a walk makes at each step of its tasks? That
@@ -364,8 +364,7 @@ static Gid by_steps(Plan *p, const GradStore *of, Gid x) {
   return grad_load(g, s.tensor, s.index, s.n);
 }
 
-// The kernel of the part that is a sum over keys and rows; v in two steps. Or v
-// is a part.
+// The part that is a sum over keys and rows; v in two steps. Or v is a part.
 static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   Grad *g = p->g;
   GradNode n = *grad_at(g, v);
@@ -375,18 +374,19 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
     n = *grad_at(g, v);
     if (n.code != OP_REDUCE) return v;
   }
-  uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
-  bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
   uint32_t vecs = count(n.axes & p->vecs), steps = steps_of(g, &n);
-  bool matrix = vecs > 1 && is_gpu(g) && steps == UINT32_MAX;
-  bool vector = !outer && (vecs == 1 || matrix);
-  uint64_t to = all      ? part_axes(p, &n, outer)
+  uint64_t outer = grad_store_axes(g, s) & ~p->vecs,
+           rows = n.over & ~p->keys & ~p->vecs;
+  bool all = rows && (n.over & p->keys);
+  bool gpu = is_gpu(g), matrix = vecs > 1 && gpu && steps == UINT32_MAX;
+  bool one = !outer && vecs == 1, vector = one || (!outer && matrix);
+  bool nested = one && !all && gpu && grad_summed(g, n.arg[0], g->forward);
+  uint64_t to = nested   ? n.over & ~p->vecs
+                : all    ? part_axes(p, &n, outer)
                 : vector ? rows_apart(p, n.over)
                          : rows_of_vectors(p, &n, outer);
-  if (p->whole) {
-    if (cond) v = grad_path(g, cond, v, grad_num(g, 0));
-    return store_part(p, s, v, grad_at(g, v)->axes);
-  }
+  if (p->whole && cond) v = grad_path(g, cond, v, grad_num(g, 0));
+  if (p->whole) return store_part(p, s, v, grad_at(g, v)->axes);
   if (!to && steps != UINT32_MAX && !cond)
     return sum_of_blocks(p, s, &n, steps);
   if (!to) return v;

@@ -49,16 +49,32 @@ static bool is_segment(Grad *g, Gid x, uint64_t used) {
   return false;
 }
 
-// `t[b, k // n], k % n`: keys in pages, each of one sequence.
-static bool is_page(Grad *g, const GradStore *s, uint32_t i) {
+// The entry of a table of pages that an index is, whatever is read where there
+// is no page: `max(t[b, k // n], 0)`; 0: it is none.
+static Gid page_entry(const Grad *g, Gid x) {
+  const GradNode *n = grad_at(g, x);
+  if (n->code == OP_LOAD) return n->n ? x : 0;
+  if (n->code == OP_CAST) return page_entry(g, n->arg[0]);
+  for (uint32_t i = 0; n->code == OP_MAX && i < 2; i++)
+    if (grad_at(g, n->arg[i])->code == OP_CONST)
+      return page_entry(g, n->arg[!i]);
+  return 0;
+}
+
+// `t[b, k // n], k % n`: keys in pages, each of one sequence. Where there is no
+// page nothing is stored.
+static bool is_page(Grad *g, GradStore *s, uint32_t i) {
   if (i + 1 >= s->n) return false;
   const GradNode at = *grad_at(g, s->index[i + 1]);
-  const GradNode *page = grad_at(g, s->index[i]);
-  while (page->code == OP_CAST) page = grad_at(g, page->arg[0]);
-  if (at.code != OP_MOD || page->code != OP_LOAD || !page->n) return false;
-  const GradNode *entry = grad_at(g, page->arg[page->n - 1]);
-  return entry->code == OP_FLOORDIV && entry->arg[0] == at.arg[0] &&
-         entry->arg[1] == at.arg[1] && grad_at(g, at.arg[0])->code == OP_INDEX;
+  Gid page = page_entry(g, s->index[i]);
+  if (at.code != OP_MOD || !page) return false;
+  const GradNode *n = grad_at(g, page), *entry = grad_at(g, n->arg[n->n - 1]);
+  if (entry->code != OP_FLOORDIV || entry->arg[0] != at.arg[0] ||
+      entry->arg[1] != at.arg[1] || grad_at(g, at.arg[0])->code != OP_INDEX)
+    return false;
+  Gid some = grad_2(g, OP_LE, grad_int(g, 0), page);
+  s->mask = s->mask ? grad_2(g, OP_AND, s->mask, some) : some;
+  return true;
 }
 
 // ---------------------------------------------------------------- other maps

@@ -406,3 +406,18 @@ Gid grad_factored(Grad *g, Gid x) {
   Gid rest = grad_2(g, OP_ADD, sum[1], sum[0]);
   return grad_2(g, OP_MUL, build(g, &common), rest);
 }
+
+// ---------------------------------------------------------------- nested
+static uint64_t summed(const Grad *g, Gid x, Gid from, bool *seen) {
+  const GradNode *n = grad_at(g, x);
+  if (x < from || seen[x]) return 0;
+  seen[x] = true;
+  uint64_t all = n->code == OP_REDUCE ? n->over : 0;
+  for (uint32_t i = 0; i < n->n && !grad_is_made(n->code); i++)
+    all |= summed(g, n->arg[i], from, seen);
+  return all & ~grad_role(g, AX_VEC);
+}
+
+uint64_t grad_summed(Grad *g, Gid x, Gid from) {
+  return summed(g, x, from, NEWN(g->arena, bool, g->nodes.n));
+}
