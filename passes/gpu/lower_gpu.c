@@ -222,15 +222,6 @@ static Dim few_rows(const Module *m) {
   return DIM_NONE;
 }
 
-// A task that joins the parts of a row asks for many at once, and waits: of
-// long rows a multiprocessor has COST_JOIN_TASKS.
-static void let_join(Place *p) {
-  bool joins =
-      p->once && p->lane < 0 && p->target->gpu.hopper && !ir_has_products(p->g);
-  if (joins)
-    ir_set_attr(p->g, p->g->body->first, attr_i(AT_OCCUPANCY, COST_JOIN_TASKS));
-}
-
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
                         const PassOpt *all) {
   PassOpt own = *all, *opt = &own;
@@ -268,7 +259,6 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
   if (p.failed) return NULL;
   lower_early(&p, p.g->body);
   let_many(&p);
-  let_join(&p);
   if (p.scarce) {
     lower_stores(&p, p.g->body);
     lower_late(&p, p.g->body);
