@@ -3,6 +3,10 @@
 // kernel's own tiles spilled. The others keep theirs.
 //   keys     668 bytes, 128 x 64       leaves 96 free      keys     64 x 64
 //   queries    0 bytes, 192 x 64                           queries 192 x 64
+// Gradients that are added to memory in any order are made by one kernel, whose
+// groups share tiles: one group alone takes four times as long (H200, heads
+// that share keys, D 128). Where ptxas spills in it there are two kernels
+// instead.
 #include "ir/layout.h"
 #include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
@@ -196,9 +200,38 @@ static void remark_smaller(const Search *s) {
                                   : "registers are spilled");
 }
 
+// ---------------------------------------------------------------- in order
+static void find_add(void *data, Op *op) {
+  bool *found = data;
+  *found |= op->code == OP_GSTORE && ir_attr_i(op, AT_ADD, 0);
+}
+
+// Does a kernel in which ptxas spills add to memory?
+static bool adds(const Built *b) {
+  bool found = false;
+  if (b->kernels.n != b->mod->funcs.n) return false;
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    if (cg_kernel_cost(&b->kernels.at[i]))
+      ir_walk(b->mod->funcs.at[i]->body, find_add, &found);
+  return found;
+}
+
+static bool in_order(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
+                     CgDevice *dev) {
+  DiagMark mark = diag_mark(cx);
+  *out = (Built){.recipe = b->recipe, .program = b->program};
+  out->recipe.spec.ordered = true;
+  out->recipe.opt.spare_each = NULL;
+  ctx_remark(cx, "%s: sums have an order: registers are spilled", p->name);
+  bool ok = drv_device_text(cx, p, out, dev);
+  if (!ok) diag_forget(cx, mark);
+  return ok;
+}
+
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
                        CgDevice *dev) {
   const Recipe *r = &b->recipe;
+  if (adds(b) && !r->spec.ordered) return in_order(cx, p, b, out, dev);
   if (drv_tiles_asked(r->spec.prog, r->target, &r->opt)) return false;
   DiagMark mark = diag_mark(cx);
   Search s = search(cx, p, b);
