@@ -184,8 +184,14 @@ static bool had_four(const Search *s) {
   return four && r->target->gpu.hopper && !r->opt.general && !s->b->nfreed;
 }
 
+static const char *why(const Built *b) {
+  uint64_t flaws = cg_flaws(&b->kernels);
+  return flaws >= CG_NO_CODE  ? "ptxas makes no code"
+         : flaws >= CG_SERIAL ? "products are serialized"
+                              : "registers are spilled";
+}
+
 static void remark_smaller(const Search *s) {
-  uint64_t flaws = cg_flaws(&s->b->kernels);
   int64_t most = 0;
   for (uint32_t i = 0; i < s->n; i++)
     most = s->any[i] && s->spare[i] > most ? s->spare[i] : most;
@@ -194,10 +200,7 @@ static void remark_smaller(const Search *s) {
              "free: %s",
              s->p->name,
              had_four(s) ? "three groups of warps instead of four, " : "",
-             (long long)most,
-             flaws >= CG_NO_CODE  ? "ptxas makes no code"
-             : flaws >= CG_SERIAL ? "products are serialized"
-                                  : "registers are spilled");
+             (long long)most, why(s->b));
 }
 
 // ---------------------------------------------------------------- in order
@@ -206,7 +209,7 @@ static void find_add(void *data, Op *op) {
   *found |= op->code == OP_GSTORE && ir_attr_i(op, AT_ADD, 0);
 }
 
-// Does a kernel in which ptxas spills add to memory?
+// Does a kernel in which ptxas has flaws add to memory?
 static bool adds(const Built *b) {
   bool found = false;
   if (b->kernels.n != b->mod->funcs.n) return false;
@@ -222,7 +225,7 @@ static bool in_order(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
   *out = (Built){.recipe = b->recipe, .program = b->program};
   out->recipe.spec.ordered = true;
   out->recipe.opt.spare_each = NULL;
-  ctx_remark(cx, "%s: sums have an order: registers are spilled", p->name);
+  ctx_remark(cx, "%s: sums have an order: %s", p->name, why(b));
   bool ok = drv_device_text(cx, p, out, dev);
   if (!ok) diag_forget(cx, mark);
   return ok;
