@@ -394,7 +394,7 @@ static bool run_once(Run *r, const Run *known) {
 // What --dim says of consts and types; of others the least, for a target, whose
 // code needs all.
 static DrvSpec bind(Ctx *cx, const Options *o, Decl *d, FeBind *binds) {
-  DrvSpec s = {d, binds, 0};
+  DrvSpec s = {.prog = d, .binds = binds, .n = 0};
   for (uint32_t i = 0; i < d->generics.n && s.n < MAX_DIMS; i++) {
     const char *name = d->generics.at[i].name, *v = dim_option(o, name);
     FeBind *b = &binds[s.n];
@@ -408,7 +408,7 @@ static DrvSpec bind(Ctx *cx, const Options *o, Decl *d, FeBind *binds) {
   FeBind *least;
   uint32_t width;
   if (o->target && fe_specializations(cx, d, binds, s.n, &least, &width))
-    s = (DrvSpec){d, least, width};
+    s = (DrvSpec){.prog = d, .binds = least, .n = width};
   return s;
 }
 

@@ -205,17 +205,19 @@ static bool has_room(const Fuse *f, const Made *of, const Made *x) {
   const Target *t = f->g->opt->target;
   int64_t regs = COST_TILE_OTHER_REGS, own = COST_FUSED_REGS + regs_of(f, x->v);
   if (t->kind == TARGET_CPU) return true;
-  // A step of two loops, as over the heads that share keys and over rows, is
-  // not rotated (pipeline_loop): two kernels take less time.
   uint64_t inner = f->all & ~f->outer;
-  if (inner & (inner - 1)) return false;
   for (uint32_t i = 0; i < f->made.n; i++) {
     const Made *y = &f->made.at[i];
     if (y != x && y->outer == of->outer) regs += regs_of(f, y->v);
   }
   bool ahead = regs + own <= target_team(2, 0)->computes;
   bool room = regs + COST_FUSED_STEP_REGS <= target_team(2, 6)->computes;
-  return (ahead || (room && is_halved(f, x->v))) && is_of_16_bits(f, x->v);
+  // A step of two loops, as over the heads that share keys and over rows, is
+  // not rotated (pipeline_loop): two kernels take less time. step_halves
+  // rotates nothing.
+  bool rotates = !(inner & (inner - 1));
+  return (ahead ? rotates : room && is_halved(f, x->v)) &&
+         is_of_16_bits(f, x->v);
 }
 
 static void fuse(Fuse *f, const Made *x) {

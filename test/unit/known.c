@@ -14,7 +14,7 @@ static const char text[] =
 
 static const char *made(Ctx *cx, Decl *d, DType dt, const DrvOptions *opt) {
   FeBind bind = {.name = intern(&cx->names, "T"), .dtype = dt};
-  DrvSpec s = {d, &bind, 1};
+  DrvSpec s = {.prog = d, .binds = &bind, .n = 1};
   Buf out = {.arena = &cx->session};
   uint32_t from = cx->remarks.n;
   Module *m = drv_lower(cx, s, target_by_name("sm_90a"), LV_MACH, opt);

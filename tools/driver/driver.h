@@ -146,6 +146,7 @@ typedef struct DrvSpec {
   Decl *prog;
   const FeBind *binds;
   uint32_t n;
+  bool ordered;  // sums of a gradient, whatever the program allows
 } DrvSpec;
 
 // Programs of a unit that are compiled together.

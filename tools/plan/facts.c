@@ -61,7 +61,9 @@ static Module *lower(Facts *f, Decl *d, bool dims, const Target *t, Level to) {
   uint32_t n = fe_specializations(&f->cx, d, NULL, 0, &binds, &width);
   if (!n) return NULL;
   DrvOptions opt = {0};
-  DrvSpec s = {d, binds, dims ? width : only_types(binds, width)};
+  DrvSpec s = {.prog = d,
+               .binds = binds,
+               .n = dims ? width : only_types(binds, width)};
   return drv_lower(&f->cx, s, t, to, &opt);
 }
 

@@ -31,8 +31,8 @@ static bool asks(const Decl *prog, const char *name, const char *word) {
   return false;
 }
 
-static bool run_grad(Ctx *cx, Module *m, const Decl *prog,
-                     const Target *target) {
+static bool run_grad(Ctx *cx, Module *m, const Decl *prog, const Target *target,
+                     bool ordered) {
   const char *inputs = prog->derived->inputs;
   Buf log = {.arena = &cx->session};
   PipelineOpt opt = {
@@ -40,7 +40,8 @@ static bool run_grad(Ctx *cx, Module *m, const Decl *prog,
                .split_k = -1,
                .share_ties = asks(prog->derived->of, "ties", "all"),
                .wide_weights = asks(prog->derived->of, "p_type", NULL),
-               .any_order = asks(prog->derived->of, "deterministic", "off"),
+               .any_order =
+                   !ordered && asks(prog->derived->of, "deterministic", "off"),
                .grad = *inputs ? inputs : NULL,
                .jvp = *inputs ? inputs : NULL},
       .log = &log};
@@ -65,14 +66,14 @@ static bool as_declared(const Module *m, const Decl *prog) {
   return n == all;
 }
 
-Module *plan_derive(Ctx *cx, const Decl *prog, Module *m,
-                    const Target *target) {
+Module *plan_derive(Ctx *cx, const Decl *prog, Module *m, const Target *target,
+                    bool ordered) {
   if (!prog->derived) return m;
   // A recurrence keeps nothing for its gradient: it stays as it is.
   bool same = !prog->derived->gradient && !prog->derived->tangent &&
               prog->kind == DE_RECURRENT;
   if (same) return m;
-  if (!run_grad(cx, m, prog, target)) return NULL;
+  if (!run_grad(cx, m, prog, target, ordered)) return NULL;
   keep_phases(m, prog->name);
   if (as_declared(m, prog)) return m;
   diag_add(cx, DIAG_ir_broken, prog->name_span, prog->name,
@@ -198,7 +199,8 @@ static uint32_t first_choice(Ctx *cx, const Decl *prog, FeBind **out) {
 
 // The programs of this choice of dtypes; NULL: a diagnostic.
 static const Func *derive(Ctx *cx, Decl *d, const FeBind *choice, uint32_t n) {
-  Module *m = drv_lower_attn(cx, (DrvSpec){d, choice, n}, NULL);
+  Module *m =
+      drv_lower_attn(cx, (DrvSpec){.prog = d, .binds = choice, .n = n}, NULL);
   return m ? ir_find(m, d->name) : NULL;
 }
 

@@ -38,7 +38,8 @@ const char *plan_known_key(Ctx *cx, const PlanAsked *asked) {
   bool kept = asked->to == LV_STREAM || asked->to == LV_MACH;
   if (!kept || t->kind != TARGET_GPU || is_shown(asked->opt)) return NULL;
   Buf b = {.arena = &cx->session};
-  buf_printf(&b, "%s %p", level_name(asked->to), (const void *)asked->s.prog);
+  buf_printf(&b, "%s %p%s", level_name(asked->to), (const void *)asked->s.prog,
+             asked->s.ordered ? " ordered" : "");
   for (uint32_t i = 0; i < asked->s.n; i++) {
     const FeBind *x = &asked->s.binds[i];
     buf_printf(&b, " %s=%d:%lld", x->name, (int)x->dtype, (long long)x->value);

@@ -118,7 +118,7 @@ static Module *lower_attn(Ctx *cx, DrvSpec s, const Target *target) {
   Decl *source = s.prog->derived ? s.prog->derived->of : s.prog;
   if (has_dtypes(source) && !fe_retype(cx, source, s.binds, s.n)) return NULL;
   Module *m = fe_lower(cx, source, s.binds, s.n);
-  return m ? plan_derive(cx, s.prog, m, target) : NULL;
+  return m ? plan_derive(cx, s.prog, m, target, s.ordered) : NULL;
 }
 
 Module *drv_lower_attn(Ctx *cx, DrvSpec s, const Target *target) {

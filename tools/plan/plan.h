@@ -11,7 +11,8 @@ Module *drv_lower_attn(Ctx *cx, DrvSpec s, const Target *target);
 
 // What pass grad leaves of m, at level attn: the program that `prog` stands
 // for. m itself, where it is as written.
-Module *plan_derive(Ctx *cx, const Decl *prog, Module *m, const Target *target);
+Module *plan_derive(Ctx *cx, const Decl *prog, Module *m, const Target *target,
+                    bool ordered);
 
 // To level mach. Where, on a GPU, the tiles need more shared memory than there
 // is, with tiles that leave more of it free: opt->spare_smem says how much. Not

@@ -68,7 +68,8 @@ static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
     DrvOptions made = *opt;
     const Target *by = t;
     work_variant(cx);
-    Module *m = staged(cx, (DrvSpec){prog, b, kept}, &by, to, &made);
+    Module *m = staged(cx, (DrvSpec){.prog = prog, .binds = b, .n = kept}, &by,
+                       to, &made);
     if (!m) return false;
     title(prog, b, kept, out);
     drv_print_options(prog, by, to, &made, out);
@@ -181,10 +182,13 @@ static Module *general(Ctx *cx, DrvSpec s, const DrvOptions *opt, bool sole) {
     if (s.binds[i].dtype == DT_NONE && (sole || is_fixed(opt, &s.binds[i])))
       binds[n++] = s.binds[i];
   DiagMark mark = diag_mark(cx);
-  Module *m = drv_lower_attn(cx, (DrvSpec){s.prog, binds, nt}, NULL);
+  Module *m =
+      drv_lower_attn(cx, (DrvSpec){.prog = s.prog, .binds = binds, .n = nt},
+                     NULL);
   if (m || n == nt || diag_has_bug(cx)) return m;
   diag_forget(cx, mark);
-  return drv_lower_attn(cx, (DrvSpec){s.prog, binds, n}, NULL);
+  return drv_lower_attn(cx, (DrvSpec){.prog = s.prog, .binds = binds, .n = n},
+                        NULL);
 }
 
 static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt, bool sole,

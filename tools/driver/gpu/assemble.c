@@ -467,10 +467,12 @@ static bool same_kernel(Ctx *cx, const Built *a, const Built *b, uint32_t i) {
 }
 
 // Other tiles have other kernels, for which ptxas has run as often; that it
-// makes no code it says at once. Kernels that keep theirs are known.
+// makes no code it says at once. Kernels that keep theirs are known; those of
+// another order of sums are others.
 static Course *courses_of(Ctx *cx, const Built *b, const Built *tiles) {
   Course *all = NEWN(&cx->session, Course, tiles->kernels.n + 1);
-  for (uint32_t i = 0; b->courses && i < tiles->kernels.n; i++) {
+  bool other = b->recipe.spec.ordered != tiles->recipe.spec.ordered;
+  for (uint32_t i = 0; b->courses && !other && i < tiles->kernels.n; i++) {
     if (i >= b->kernels.n) break;
     if (same_kernel(cx, b, tiles, i))
       all[i].from = *drv_best_try(&b->courses[i]);

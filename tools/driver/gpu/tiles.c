@@ -3,6 +3,10 @@
 // kernel's own tiles spilled. The others keep theirs.
 //   keys     668 bytes, 128 x 64       leaves 96 free      keys     64 x 64
 //   queries    0 bytes, 192 x 64                           queries 192 x 64
+// Gradients that are added to memory in any order are made by one kernel, whose
+// groups share tiles: one group alone takes four times as long (H200, heads
+// that share keys, D 128). Where ptxas spills in it there are two kernels
+// instead.
 #include "ir/layout.h"
 #include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
@@ -180,8 +184,14 @@ static bool had_four(const Search *s) {
   return four && r->target->gpu.hopper && !r->opt.general && !s->b->nfreed;
 }
 
+static const char *why(const Built *b) {
+  uint64_t flaws = cg_flaws(&b->kernels);
+  return flaws >= CG_NO_CODE  ? "ptxas makes no code"
+         : flaws >= CG_SERIAL ? "products are serialized"
+                              : "registers are spilled";
+}
+
 static void remark_smaller(const Search *s) {
-  uint64_t flaws = cg_flaws(&s->b->kernels);
   int64_t most = 0;
   for (uint32_t i = 0; i < s->n; i++)
     most = s->any[i] && s->spare[i] > most ? s->spare[i] : most;
@@ -190,15 +200,41 @@ static void remark_smaller(const Search *s) {
              "free: %s",
              s->p->name,
              had_four(s) ? "three groups of warps instead of four, " : "",
-             (long long)most,
-             flaws >= CG_NO_CODE  ? "ptxas makes no code"
-             : flaws >= CG_SERIAL ? "products are serialized"
-                                  : "registers are spilled");
+             (long long)most, why(s->b));
+}
+
+// ---------------------------------------------------------------- in order
+static void find_add(void *data, Op *op) {
+  bool *found = data;
+  *found |= op->code == OP_GSTORE && ir_attr_i(op, AT_ADD, 0);
+}
+
+// Does a kernel in which ptxas has flaws add to memory?
+static bool adds(const Built *b) {
+  bool found = false;
+  if (b->kernels.n != b->mod->funcs.n) return false;
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    if (cg_kernel_cost(&b->kernels.at[i]))
+      ir_walk(b->mod->funcs.at[i]->body, find_add, &found);
+  return found;
+}
+
+static bool in_order(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
+                     CgDevice *dev) {
+  DiagMark mark = diag_mark(cx);
+  *out = (Built){.recipe = b->recipe, .program = b->program};
+  out->recipe.spec.ordered = true;
+  out->recipe.opt.spare_each = NULL;
+  ctx_remark(cx, "%s: sums have an order: %s", p->name, why(b));
+  bool ok = drv_device_text(cx, p, out, dev);
+  if (!ok) diag_forget(cx, mark);
+  return ok;
 }
 
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
                        CgDevice *dev) {
   const Recipe *r = &b->recipe;
+  if (adds(b) && !r->spec.ordered) return in_order(cx, p, b, out, dev);
   if (drv_tiles_asked(r->spec.prog, r->target, &r->opt)) return false;
   DiagMark mark = diag_mark(cx);
   Search s = search(cx, p, b);

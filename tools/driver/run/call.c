@@ -287,6 +287,6 @@ bool drv_choose(DrvCall *c, DrvSpec *out) {
   uint32_t width;
   if (!fe_specializations(c->cx, c->prog, fixed.at, fixed.n, &binds, &width))
     return false;
-  *out = (DrvSpec){c->prog, binds, width};
+  *out = (DrvSpec){.prog = c->prog, .binds = binds, .n = width};
   return true;
 }
