@@ -75,6 +75,7 @@ static void note_reduce(void *data, Op *op) {
 typedef struct Maps {
   const Func *f;
   bool all, loops;
+  bool points;  // loops are over parts of vectors alone
 } Maps;
 
 static void note_loops(void *data, Op *op) {
@@ -84,11 +85,15 @@ static void note_loops(void *data, Op *op) {
                                            ir_type(m->f, op->args[1]));
   m->all &= !product && op->code != OP_SCAN;
   m->loops |= op->code == OP_FOR || op->code == OP_WHILE;
-  if (op->code == OP_FOR) ir_walk(op->regions[0], note_reduce, &m->all);
+  if (op->code == OP_FOR && !m->points)
+    ir_walk(op->regions[0], note_reduce, &m->all);
 }
 
 static void plan_map(Place *p) {
-  Maps m = {.f = p->f, .all = p->lane >= 0};
+  Maps m = {.f = p->f, .all = p->lane >= 0, .points = true};
+  for (uint32_t i = 0; i < p->f->axes.n; i++)
+    m.points &=
+        p->f->axes.at[i].role == AX_PAR || p->f->axes.at[i].role == AX_VEC;
   ir_walk(p->f->body, note_loops, &m);
   p->map = m.all;
   p->straight = m.all && !m.loops;
