@@ -234,6 +234,7 @@ typedef struct Product {
 
 static void factors_of(const Grad *g, Gid x, Product *p) {
   const GradNode *n = grad_at(g, x);
+  if (p->fails) return;
   if (n->code == OP_MUL || n->code == OP_NEG) {
     p->minus ^= n->code == OP_NEG;
     for (uint32_t i = 0; i < n->n; i++) factors_of(g, n->arg[i], p);
