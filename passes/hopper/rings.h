@@ -30,6 +30,7 @@ typedef struct Ring {
   bool kept;        // some ring does: they give the tiles back
   uint32_t panels;  // with a barrier each: products begin with the first that
                     // has come; 1: tiles are there at once
+  uint32_t joined;  // of rows that are told: so many panels have one
   bool cuts;        // is multiplied by such panels
   uint32_t stages;
   uint32_t count;  // the ring that has been filled as often at any time
@@ -121,6 +122,9 @@ Value hop_rings_slot(const Rings *w, Builder *b, const Ring *ring, Value at);
 int64_t hop_rings_bytes(const Rings *w, const Op *fill);
 // Number i of the panels of the tile in slot `at`; the panel of that number.
 Value hop_rings_panel(Builder *b, const Ring *ring, Value at, uint32_t i);
+// Does the barrier of panel i tell that it is there, and those in front of it
+// that have none?
+bool hop_rings_has_barrier(const Ring *ring, uint32_t i);
 Value hop_rings_panel_of(Builder *b, Value panels, Value at);
 // Without a producer the next task is as many behind as there are CTAs.
 void hop_rings_take_turns(Func *f, Region *r);

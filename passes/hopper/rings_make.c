@@ -101,6 +101,10 @@ Value hop_rings_panel(Builder *b, const Ring *ring, Value at, uint32_t i) {
   return ir_2(b, OP_ADD, at, panel);
 }
 
+bool hop_rings_has_barrier(const Ring *ring, uint32_t i) {
+  return (i + 1) % ring->joined == 0 || i + 1 == ring->panels;
+}
+
 // claim() is one thread's work: without a producer the next task is as many
 // behind as there are CTAs.
 void hop_rings_take_turns(Func *f, Region *r) {

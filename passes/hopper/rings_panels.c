@@ -1,5 +1,6 @@
 // Rings of tiles whose panels have a barrier each.
 #include "passes/hopper/rings.h"
+#include "passes/support/fill.h"
 
 // Tiles of which a product of all columns is the first reader, by whole panels
 // of both operands.
@@ -30,6 +31,14 @@ static void find_panels(Rings *w, const Region *r) {
   }
 }
 
+// An arrival is one of each thread: where rows are told one by one products
+// begin with halves (hop_role_await_told), and what is widened comes in pairs.
+static uint32_t joins(const Rings *w, uint32_t i) {
+  const Ring *r = &w->rings[i];
+  if (!r->told || r->panels < 2) return 1;
+  return fill_wide(w->f, r->site) ? 2 : (r->panels + 1) / 2;
+}
+
 // Where there are two tiles of a ring, what is left of a step's time for the
 // copy of the next one is less than that takes: products begin before it ends.
 void hop_rings_panels(Rings *w) {
@@ -46,4 +55,5 @@ void hop_rings_panels(Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
     if (!w->rings[i].panels || w->rings[i].with >= 0 || w->rings[i].strip)
       w->rings[i].panels = 1;
+  for (uint32_t i = 0; i < w->nrings; i++) w->rings[i].joined = joins(w, i);
 }

@@ -33,7 +33,8 @@ void hop_role_copy_told(const Role *r, Builder *b, const Op *fill, Value at,
                   : hop_rings_slot(r->w, b, ring, at);
     if (cut) args[col] = ir_2(b, OP_ADD, first, i32(b, (int64_t)i * HW_PANEL));
     copy(b, fill, args);
-    hop_role_arrive(b, ring->full, n, &copies);
+    if (hop_rings_has_barrier(ring, i))
+      hop_role_arrive(b, ring->full, n, &copies);
   }
 }
 
@@ -55,8 +56,10 @@ Value hop_role_claimed(Role *r, Builder *b) {
 void hop_role_await_told(Builder *b, const Ring *ring, Value slot, Value parity,
                          uint32_t i) {
   uint32_t half = (ring->panels + 1) / 2;
+  half = (half + ring->joined - 1) / ring->joined * ring->joined;
   if (i % half) return;
   for (uint32_t k = i; k < i + half && k < ring->panels; k++) {
+    if (!hop_rings_has_barrier(ring, k)) continue;
     Value at = hop_rings_panel(b, ring, slot, k);
     hop_role_wait(b, ring->full, at, parity);
   }

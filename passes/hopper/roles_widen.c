@@ -8,8 +8,8 @@
 //                                      for (%x, %y, %s)
 //                                        those of the next pair: gload
 //                                        sstore(%panel, cast(mul(cast(%x), %s)))
+//                                        sstore(%panel2, cast(mul(cast(%y), %s)))
 //                                        mbar_arrive(%full, ..) {each}
-//                                        ..
 //
 // The first panels are asked for before the slot is there. Where blocks of
 // columns that have a scale are pairs of panels, the others are in a loop: a
@@ -61,7 +61,8 @@ static void put(const Role *r, const WideRows *x, uint32_t i, Value slot) {
                 cut ? hop_rings_panel_of(b, ring->cut, at)
                     : hop_rings_slot(r->w, b, ring, slot));
   IrAttr each = attr_i(AT_EACH, 1);
-  if (cut || i + 1 == x->n) hop_role_arrive(b, ring->full, at, &each);
+  if (hop_rings_has_barrier(ring, cut ? i : 0) && (cut || i + 1 == x->n))
+    hop_role_arrive(b, ring->full, at, &each);
 }
 
 static void by_panels(const Role *r, WideRows *x, Value slot) {
@@ -105,8 +106,8 @@ static void put_pair(const Role *r, const WideRows *x, Value slot, Value p,
     if (k) at = ir_2(b, OP_ADD, at, i32(b, 1));
     y.x[k] = v[k], y.scale[k] = v[2];
     wide_rows_put(&y, k, hop_rings_panel_of(b, ring->cut, at));
-    hop_role_arrive(b, ring->full, at, &each);
   }
+  hop_role_arrive(b, ring->full, at, &each);
 }
 
 static void by_pairs(const Role *r, const WideRows *x, Value slot) {

@@ -432,10 +432,11 @@ static void give_back_late(Role *r, Builder *b, uint32_t k, Value n) {
 static void arrived(Role *r, Builder *b, Tile *t) {
   const Ring *ring = &r->w->rings[t->ring];
   for (uint32_t i = 0; t->parity && i < ring->panels; i++)
-    hop_role_wait(b, ring->full,
-                  ring->panels > 1 ? hop_rings_panel(b, ring, t->slot, i)
-                                   : t->slot,
-                  t->parity);
+    if (hop_rings_has_barrier(ring, i))
+      hop_role_wait(b, ring->full,
+                    ring->panels > 1 ? hop_rings_panel(b, ring, t->slot, i)
+                                     : t->slot,
+                    t->parity);
   if (t->parity && ring->told) ir_bare(b, OP_FENCE_ASYNC);
   t->parity = 0;
 }
