@@ -50,9 +50,9 @@ static void mark(Plan *p) {
     p->made[x] = loads_from(g, n, GF_MADE);
     for (uint32_t i = 0; i < n->n; i++) {
       p->summed[x] |= p->summed[n->arg[i]];
-      p->made[x] |= p->made[n->arg[i]];
-      p->cotangent[x] |= p->cotangent[n->arg[i]] &&
-                         (!grad_is_made(n->code) || n->code == OP_SCAN);
+      bool made = grad_is_made(n->code) && n->code != OP_SCAN;
+      p->made[x] |= p->made[n->arg[i]] || (made && p->cotangent[n->arg[i]]);
+      p->cotangent[x] |= p->cotangent[n->arg[i]] && !made;
     }
   }
 }
