@@ -5,8 +5,9 @@
 //   queries    0 bytes, 192 x 64                           queries 192 x 64
 // Gradients that are added to memory in any order are made by one kernel, whose
 // groups share tiles: one group alone takes four times as long (H200, heads
-// that share keys, D 128). Where ptxas spills in it there are two kernels
-// instead.
+// that share keys, D 128). Where ptxas spills much in it there are two kernels
+// instead; a few bytes cost less (D 64 causal: 8 bytes a step, 500 TFLOP/s; two
+// kernels 400).
 #include "ir/layout.h"
 #include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
@@ -234,7 +235,9 @@ static bool in_order(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
                        CgDevice *dev) {
   const Recipe *r = &b->recipe;
-  if (adds(b) && !r->spec.ordered) return in_order(cx, p, b, out, dev);
+  if (adds(b) && !r->spec.ordered)
+    return cg_cost(&b->kernels) > COST_SLOW_SPILLS &&
+           in_order(cx, p, b, out, dev);
   if (drv_tiles_asked(r->spec.prog, r->target, &r->opt)) return false;
   DiagMark mark = diag_mark(cx);
   Search s = search(cx, p, b);
