@@ -380,13 +380,30 @@ static bool runs_along(const Emit *e, Gid scan) {
   return false;
 }
 
+// v, as that running sum has it: 0 where no domain of a key axis that it varies
+// with excludes the point, but another condition of the kernel does.
+static Value emit_summed(Emit *e, Gid scan, Value v) {
+  GradNode n = *grad_at(e->g, scan);
+  n.attr = RK_SUM;
+  v = folded(e, &n, v);
+  for (uint32_t i = 0; i < e->put.n; i++) {
+    const EmitDomain d = e->put.at[i];
+    uint64_t axes = grad_at(e->g, d.c)->axes;
+    bool left = is_key(e, d.to) && (n.axes & grad_bit(d.to));
+    if (left || (axes & ~n.axes) || !(axes & n.over)) continue;
+    Value none = number(&e->b, ir_type(e->b.fn, v)->dtype, 0);
+    v = ir_3(&e->b, OP_SELECT, grad_emit(e, d.c), v, none);
+  }
+  return grad_widen(e, v, n.axes & e->used);
+}
+
 // Of a block, behind what that has in front; or of all keys.
 static Value emit_scan(Emit *e, Gid x) {
   Grad *g = e->g;
   const GradNode n = *grad_at(g, x);
   bool all = runs_along(e, x);
   Value v = as_float(e, grad_emit(e, n.arg[0]), n.dtype);
-  v = grad_widen(e, v, n.axes & e->used);
+  v = emit_summed(e, x, v);
   IrAttr at[5] = {attr_i(AT_KIND, RK_SUM),
                   attr_i(AT_AXIS, e->at[grad_scan_axis(g, x)]),
                   attr_i(AT_DIR,
@@ -702,11 +719,14 @@ static uint32_t innermost(const Emit *e, uint32_t of) {
 // is 0; rows of sequences in one tensor are left as they are.
 static void put_domain(Emit *e, Gid c, uint32_t of, uint32_t to) {
   Value v = grad_emit(e, c);
+  bool stored = false;
   if (!is_key(e, of) && to == of && !e->k->physical) {
     e->keep = e->keep ? ir_2(&e->b, OP_AND, e->keep, v) : v;
     to = innermost(e, to);
-    if (!is_key(e, to)) return;
+    stored = !is_key(e, to);
   }
+  vec_push(e->g->arena, &e->put, ((EmitDomain){.c = c, .to = to}));
+  if (stored) return;
   IrAttr axis = attr_i(AT_AXIS, e->at[to]);
   ir_op(&e->b, OP_DOMAIN, &v, 1, &axis, 1, NULL, 0, 0);
   e->need[to] |= grad_at(e->g, c)->axes;
@@ -735,14 +755,15 @@ static void put_domains(Emit *e) {
       put_condition(e, g->domain[i], i);
 }
 
-// Does x sum over that axis, itself or in what it is made of?
-static bool sums_along(const Emit *e, Gid x, uint32_t axis) {
+// Does x sum over one of these axes, itself or in what it is made of?
+static bool sums_along(const Emit *e, Gid x, uint64_t axes) {
   const GradNode *n = grad_at(e->g, x);
   if (read_of(e, x) || e->memo[x]) return false;
   e->memo[x] = 1;
-  if (n->code == OP_REDUCE && (n->over & grad_bit(axis))) return true;
+  bool sums = n->code == OP_REDUCE || n->code == OP_SCAN;
+  if (sums && (n->over & axes)) return true;
   for (uint32_t i = 0; i < n->n; i++)
-    if (sums_along(e, n->arg[i], axis)) return true;
+    if (sums_along(e, n->arg[i], axes)) return true;
   return false;
 }
 
@@ -778,7 +799,7 @@ static void put_place(Emit *e) {
   if (zero->code != OP_CONST || zero->value != 0 || key == UINT32_MAX ||
       !(sum.over & grad_bit(key)) || has_inner(e, key))
     return;
-  bool again = sums_along(e, x.arg[1], key);
+  bool again = sums_along(e, x.arg[1], grad_at(g, x.arg[0])->axes);
   memset(e->memo, 0, g->nodes.n * sizeof *e->memo);
   if (!again) put_domain(e, x.arg[0], key, key);
 }
@@ -807,7 +828,7 @@ static void emit_front(Emit *e, const GradStore *s, Value v) {
   IrAttr at[] = {attr_i(AT_AXIS, axis),
                  attr_i(AT_DIR, suffix ? DIR_SUFFIX : DIR_PREFIX),
                  attr_i(AT_BLOCK, grad_scan_block())};
-  v = grad_widen(e, v, grad_at(g, s->scan)->axes & e->used);
+  v = emit_summed(e, s->scan, v);
   v = ir_reduce(&e->b, RK_SUM, v, &axis, 1);
   Value args[12] = {target_of(e, s), v};
   for (uint32_t i = 0; i < s->n; i++) args[i + 2] = grad_emit(e, s->index[i]);

@@ -6,7 +6,8 @@
 // what the inner one has keeps two axes: its rows and its own keys. Its
 // accumulators are the inner one's where it only adds them up (loop.c). But an
 // axis that makes products of matrices, as keys of a softmax whose scores are
-// sums, or along which sums run, has its tile; pass `slice` sees to the rest.
+// sums, or along which sums run or are stored for each block (blocks.c), has
+// its tile; pass `slice` sees to the rest.
 //
 //   g[b, h // r, t, d] = sum(j: x[b, h * r + j, t, d])
 //
@@ -31,10 +32,11 @@
 
 typedef struct Outer {
   const Func *f;
-  uint64_t holds;   // axes of passes that hold a pass
-  uint64_t batch;   // axes that both operands of a product of matrices have
-  uint64_t tiled;   // axes of sums of products of matrices, and of running sums
-  uint64_t own;     // axes that one operand of such products has
+  uint64_t holds;  // axes of passes that hold a pass
+  uint64_t batch;  // axes that both operands of a product of matrices have
+  uint64_t tiled;  // axes of sums of products of matrices, of running sums, and
+                   // of blocks
+  uint64_t own;    // axes that one operand of such products has
   uint64_t walked;  // axes that would be a third one beside rows and keys
 } Outer;
 
@@ -59,7 +61,8 @@ static void note(void *data, Op *op) {
   for (uint32_t i = 0; op->code == OP_KREDUCE && i < op->nregions; i++)
     ir_walk(op->regions[i], find_pass, &inside);
   if (inside) o->holds |= (uint64_t)1 << ir_attr_i(op, AT_AXIS, 0);
-  if (op->code == OP_SCAN) o->tiled |= (uint64_t)1 << ir_attr_i(op, AT_AXIS, 0);
+  if (op->code == OP_SCAN || ir_attr(op, AT_BLOCK))
+    o->tiled |= (uint64_t)1 << ir_attr_i(op, AT_AXIS, 0);
   if (op->code != OP_DOT) return;
   const IrAttr *over = ir_attr(op, AT_OVER);
   if (!is_matrix(o, op, 0)) return;
