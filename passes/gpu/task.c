@@ -250,8 +250,14 @@ static int64_t lane_tile(const Place *p) {
   return 1;
 }
 
-// The last entry of the grid is the fastest. Axes that only the grid has are
-// the last ones of g.
+// added: of axes that only the grid has, the last ones of g.
+static void put_origin(Place *p, const GridDim *g, Value x, Value added[2]) {
+  uint32_t own = p->f->axes.n;
+  if (g->axis < own) p->origin[g->axis] = x;
+  else added[g->axis - own] = x;
+}
+
+// The last entry of the grid is the fastest.
 void lower_origins(Place *p, Builder *b) {
   Packed k;
   bool packed = packed_lane(p, &k);
@@ -272,7 +278,7 @@ void lower_origins(Place *p, Builder *b) {
     Value x = t;
     if (is_planned(&plan, g)) continue;
     if (is_single(p, g)) {
-      p->origin[g->axis] = lower_int(b, 0);
+      put_origin(p, g, lower_int(b, 0), added);
       continue;
     }
     if (i > 0) {
@@ -282,8 +288,7 @@ void lower_origins(Place *p, Builder *b) {
       t = ir_2(b, OP_FLOORDIV, t, n);
     }
     if (g->tile > 1) x = ir_2(b, OP_MUL, x, lower_int(b, g->tile));
-    if (g->axis < p->f->axes.n) p->origin[g->axis] = x;
-    else added[g->axis - p->f->axes.n] = x;
+    put_origin(p, g, x, added);
   }
   if (packed) find_sequence(p, b, &k, added[0], lane_tile(p));
   if (p->share.on) lower_share(p, b, added[0], added[1]);

@@ -28,6 +28,7 @@
 #include "passes/hopper/rings.h"
 
 #include "ir/layout.h"
+#include "ir/multiple.h"
 
 enum { MAX_STRIPS = 32 };
 
@@ -130,6 +131,19 @@ static Op *keys_of(const Strips *s, const Op *load, const Origin *o) {
   return NULL;
 }
 
+// A strip begins at whole chunks of 16 bytes, as where its keys do; on an H100
+// a box at other columns is an illegal instruction.
+static bool begins_whole(const Strips *s, const Op *load, const Op *keys,
+                         const Origin *o) {
+  int64_t size = (int64_t)dtype_size(ir_type(s->f, load->res[0])->dtype);
+  for (uint32_t k = 0; k < o->n; k++) {
+    bool own = ir_multiple(s->f, o->of[k]) * size % HW_SMEM_WORDS == 0;
+    for (uint32_t i = 1; i < keys->nargs; i++) own |= keys->args[i] == o->of[k];
+    if (!own) return false;
+  }
+  return true;
+}
+
 // Has a side of the branch a result that is made of those?
 static bool yields_one(const Op *op, const bool *made) {
   for (uint32_t i = 0; i < op->nregions; i++) {
@@ -172,7 +186,8 @@ static void find(void *data, Op *op) {
     if (i != at && !can_make(s, op->args[i])) s->ok = false;
   for (uint32_t i = 0; i < o.n; i++)
     if (!can_make(s, o.of[i])) s->ok = false;
-  if (s->n == MAX_STRIPS || !s->ok || !ends_well(s, op)) {
+  if (s->n == MAX_STRIPS || !s->ok || !begins_whole(s, op, keys, &o) ||
+      !ends_well(s, op)) {
     s->ok = false;
     return;
   }

@@ -15,12 +15,12 @@
 //
 // On a GPU a test in the loop over keys would stop its pipeline, and be made
 // anew by every head. A mask that no interval arithmetic understands is
-// evaluated tile by tile here. Tiles without a key between the first and the
-// last one are computed, masked. Four numbers an interval and tile of queries.
-// Rows that have other entries in a table than the first one may be none of
-// those that see a full tile: in all of the run they see nothing (a border of
-// documents). The loop asks which do, of the run's first key. Tests:
-// test/passes/tile/bounds-*.
+// evaluated tile by tile here; keys that have no tile (outer.c), one by one.
+// Tiles without a key between the first and the last one are computed, masked.
+// Four numbers an interval and tile of queries. Rows that have other entries in
+// a table than the first one may be none of those that see a full tile: in all
+// of the run they see nothing (a border of documents). The loop asks which do,
+// of the run's first key. Tests: test/passes/tile/bounds-*.
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/tile/loop.h"
@@ -147,9 +147,9 @@ static bool has_places(const Region *r) {
 // Where keys lie in pages loops say that they begin at a whole tile. What is
 // none is the end of the keys: an interval that begins there has no tile.
 static Value whole_tiles(const KeyLoop *l, Builder *b, Value base) {
-  if (!has_places(l->op->regions[1])) return base;
-  Value step = ir_int(b, l->t->plan.tile_k);
-  Value up = ir_2(b, OP_ADD, base, ir_int(b, l->t->plan.tile_k - 1));
+  if (l->step == 1 || !has_places(l->op->regions[1])) return base;
+  Value step = ir_int(b, l->step);
+  Value up = ir_2(b, OP_ADD, base, ir_int(b, l->step - 1));
   return ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, up, step), step);
 }
 
@@ -389,7 +389,7 @@ static bool is_short(Scan *s, const Op *op) {
   int axis = spanned(s->l, op);
   const TilePlan *p = &s->l->t->plan;
   int64_t n = axis < 0                  ? INT64_MAX
-              : axis == (int)s->l->axis ? p->tile_k
+              : axis == (int)s->l->axis ? s->l->step
               : axis == p->lane         ? tile_bounds_rows(p)
                                         : INT64_MAX;
   return n <= entries(s->l->t);
@@ -652,8 +652,7 @@ static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
   ValueMap pre =
       s->apart ? tile_map_copy(s->l->t, in_front) : common(s, b, in_front);
   const Range *r = s->r;
-  Value step =
-      many ? ir_int(b, tiles(s->l->t) * s->l->t->plan.tile_k) : s->step;
+  Value step = many ? ir_int(b, tiles(s->l->t) * s->l->step) : s->step;
   Value none = many ? ir_2(b, OP_MUL, r->base, ir_int(b, 2)) : r->base;
   Value args[3 + NUMBERS] = {r->base, r->hi,   step, r->hi,
                              r->base, r->base, none};
@@ -704,7 +703,7 @@ void tile_bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
   l.judged = true;
   Range r[MAX_RANGES];
   uint32_t n = tile_ranges(&l, b, m, r), of = intervals(pass);
-  Scan s = {.l = &l, .step = ir_int(b, t->plan.tile_k)};
+  Scan s = {.l = &l, .step = ir_int(b, l.step)};
   s.tile = ir_axis(t->to, "tiles", AX_VEC, dim_const(d, tiles(t)));
   s.entry = ir_axis(t->to, "entries", AX_VEC, dim_const(d, entries(t)));
   s.extent = ir_dim(b, t->from->axes.at[l.axis].extent);
