@@ -266,13 +266,26 @@ static bool has_folds(const Emit *e, const GradNode *n, Value x) {
   return true;
 }
 
-// Both factors of a product. On a GPU vectors beside weights that are 0 stay as
-// they are, so that the product is one of matrices: they are finite there.
-static void fold_factors(Emit *e, const GradNode *n, Value *x, Value *y) {
+// Is x what the caller gives, at all points? What kernels make and the program
+// saves is there at those of its rows alone.
+static bool is_given(const Emit *e, Gid x) {
+  const GradNode *n = grad_at(e->g, x);
+  if (n->code == OP_CAST) return is_given(e, n->arg[0]);
+  if (n->code != OP_LOAD || read_of(e, x)) return false;
+  GradFrom from = e->g->tensors.at[n->tensor].from;
+  return from != GF_MADE && from != GF_SAVED;
+}
+
+// Both factors of a product, of is what they are. On a GPU vectors that are
+// given stay as they are beside weights that are 0, so that the product is one
+// of matrices.
+static void fold_factors(Emit *e, const GradNode *n, const Gid *of, Value *x,
+                         Value *y) {
   bool gpu = e->g->opt->target->kind == TARGET_GPU;
-  bool all_x = gpu && has_folds(e, n, *x), all_y = gpu && has_folds(e, n, *y);
-  if (!all_y || all_x) *x = folded(e, n, *x);
-  if (!all_x) *y = folded(e, n, *y);
+  bool x_stays = gpu && is_given(e, of[0]) && has_folds(e, n, *y);
+  bool y_stays = gpu && !x_stays && is_given(e, of[1]) && has_folds(e, n, *x);
+  if (!x_stays) *x = folded(e, n, *x);
+  if (!y_stays) *y = folded(e, n, *y);
 }
 
 // ---------------------------------------------------------------- products
@@ -348,7 +361,7 @@ static Value emit_sum(Emit *e, const GradNode *n) {
     Gid a = p.arg[0], c = p.arg[1];
     regroup(e, n->arg[0], over[0], &a, &c);
     Value x = grad_emit(e, a), y = grad_emit(e, c);
-    fold_factors(e, n, &x, &y);
+    fold_factors(e, n, (Gid[]){a, c}, &x, &y);
     if (varies(e, x, over[0]) && varies(e, y, over[0]))
       v = dot(e, x, y, over[0]), done = 1;
   }
