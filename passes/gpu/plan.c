@@ -417,8 +417,11 @@ void lower_set_lin(Place *p, const View *v, LayoutId l) {
 
 void lower_add_box(Place *p, const View *v, LayoutId l) {
   LinPair x = {(uint32_t)v->row, (uint32_t)v->col, l, true, false};
-  for (uint32_t i = 0; i < p->nlin; i++)
-    if (memcmp(&p->lin[i], &x, sizeof x) == 0) return;
+  for (uint32_t i = 0; i < p->nlin; i++) {
+    const LinPair *y = &p->lin[i];
+    bool same = y->row == x.row && y->col == x.col && y->layout == x.layout;
+    if (same && y->box && !y->told) return;
+  }
   if (p->nlin < MAX_LIN) p->lin[p->nlin++] = x;
 }
 

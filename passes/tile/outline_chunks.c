@@ -139,7 +139,7 @@ static uint32_t parts_of(const Hoist *a, Value v) {
 }
 
 static void add_cut(Hoist *a, Value v) {
-  for (uint32_t i = 0; i < a->ncuts; i++)
+  for (uint32_t i = 0; i < a->ncuts && i < MAX_CUTS; i++)
     if (a->cut[i].v == v) return;
   if (a->ncuts < MAX_CUTS)
     a->cut[a->ncuts] =
