@@ -457,6 +457,20 @@ bool ir_has_steps(const Func *f) {
   return false;
 }
 
+int ir_index_axis(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  return op && op->code == OP_INDEX ? (int)ir_attr_i(op, AT_AXIS, -1) : -1;
+}
+
+bool ir_any_has(const Region *r, AttrId flag) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (ir_attr_i(op, flag, 0)) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (ir_any_has(op->regions[i], flag)) return true;
+  }
+  return false;
+}
+
 static void find_product(void *found, Op *op) {
   *(bool *)found |= op->code == OP_MMA || op->code == OP_WGMMA;
 }

@@ -374,6 +374,10 @@ void ir_replace_from(Op *op, Value from, Value to);
 bool ir_is_input(const Func *f, Value tensor);
 // It is of a recurrence: it has an axis of steps.
 bool ir_has_steps(const Func *f);
+// The axis whose index v is, or -1.
+int ir_index_axis(const Func *f, Value v);
+// Has an op of r, or of what is inside of it, that flag?
+bool ir_any_has(const Region *r, AttrId flag);
 // Are there products of matrices, from level frag on?
 bool ir_has_products(const Func *f);
 // Does an op in r, or in a region inside, write the tensor?

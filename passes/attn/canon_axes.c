@@ -73,8 +73,7 @@ static bool has_axis(const Func *f, Value v, uint32_t axis) {
 }
 
 static bool is_index(const Func *f, Value v, uint32_t axis) {
-  const Op *op = ir_def(f, v);
-  return op && op->code == OP_INDEX && ir_attr_i(op, AT_AXIS, -1) == axis;
+  return ir_index_axis(f, v) == (int)axis;
 }
 
 // Of a sum along `to` with one term, that where the coordinates are equal: the

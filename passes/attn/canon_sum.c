@@ -116,12 +116,6 @@ static Value sum_of_product(Canon *c, Value x, const IrAttr *over) {
 }
 
 // ---------------------------------------------------------------- names
-// The axis whose index v is, or -1.
-static int index_axis(const Canon *c, Value v) {
-  const Op *op = ir_def(c->f, v);
-  return op && op->code == OP_INDEX ? (int)ir_attr_i(op, AT_AXIS, -1) : -1;
-}
-
 // x of `i == j ? x : 0`, which is summed over axis i: x[j], by the other name.
 static Value renamed(const Canon *c, Value v, uint32_t over, uint32_t *to) {
   const Op *op = ir_def(c->f, v);
@@ -131,7 +125,8 @@ static Value renamed(const Canon *c, Value v, uint32_t over, uint32_t *to) {
     return 0;
   const Op *eq = ir_def(c->f, op->args[0]);
   if (!eq || eq->code != OP_EQ) return 0;
-  int i = index_axis(c, eq->args[0]), j = index_axis(c, eq->args[1]);
+  int i = ir_index_axis(c->f, eq->args[0]);
+  int j = ir_index_axis(c->f, eq->args[1]);
   if (i < 0 || j < 0 || i == j || (i != (int)over && j != (int)over)) return 0;
   *to = i == (int)over ? (uint32_t)j : (uint32_t)i;
   const Axis *a = &c->f->axes.at[over], *b = &c->f->axes.at[*to];

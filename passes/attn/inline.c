@@ -115,8 +115,7 @@ static Value slice(Slice *s, Value v) {
 
 // Renames that leave everything in place are no work: d at index(d).
 static bool identity(const Func *f, uint32_t axis, Value at) {
-  const Op *op = ir_def(f, at);
-  return op && op->code == OP_INDEX && ir_attr_i(op, AT_AXIS, -1) == axis;
+  return ir_index_axis(f, at) == (int)axis;
 }
 
 static Value at(Inline *in, const IrAttr *axes, const Value *args,

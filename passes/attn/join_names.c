@@ -30,11 +30,6 @@ static uint64_t bit(uint32_t axis) {
   return (uint64_t)1 << axis;
 }
 
-static int index_axis(const Func *f, Value v) {
-  const Op *op = ir_def(f, v);
-  return op && op->code == OP_INDEX ? (int)ir_attr_i(op, AT_AXIS, -1) : -1;
-}
-
 static void note(void *data, Op *op) {
   Names *n = data;
   uint64_t set = 0;
@@ -47,7 +42,8 @@ static void note(void *data, Op *op) {
   for (uint32_t i = 0; i < n->f->axes.n; i++)
     if (set & bit(i)) n->beside[i] |= set;
   if (op->code != OP_EQ) return;
-  int x = index_axis(n->f, op->args[0]), y = index_axis(n->f, op->args[1]);
+  int x = ir_index_axis(n->f, op->args[0]);
+  int y = ir_index_axis(n->f, op->args[1]);
   if (x < 0 || y < 0 || x == y) return;
   n->named[x] |= bit((uint32_t)y);
   n->named[y] |= bit((uint32_t)x);

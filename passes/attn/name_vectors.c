@@ -46,8 +46,7 @@ static uint64_t axes_of(const Func *f, const Op *op) {
 }
 
 static bool is_index(const Func *f, Value v, uint32_t axis) {
-  const Op *op = ir_def(f, v);
-  return op && op->code == OP_INDEX && ir_attr_i(op, AT_AXIS, -1) == axis;
+  return ir_index_axis(f, v) == (int)axis;
 }
 
 // Is the axis' coordinate the last index of op's tensor, or no operand?

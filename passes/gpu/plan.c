@@ -587,12 +587,6 @@ static void note_rows(void *data, Op *op) {
   }
 }
 
-static bool has_step_axis(const Func *f) {
-  for (uint32_t i = 0; i < f->axes.n; i++)
-    if (f->axes.at[i].role == AX_STEP) return true;
-  return false;
-}
-
 // Fewer warps where their matrix units would have more rows than a task, more
 // where a task without products has a tall tile: as many as it has rows. Steps
 // that go one after the other have no more warps than that: what they sum and
@@ -601,7 +595,7 @@ static uint32_t warps_for(Place *p, int64_t tile) {
   uint32_t n = HW_GROUP_WARPS, most = COST_MAP_WARPS * p->target->gpu.rows;
   Rows r = {.p = p};
   if (!amd(p) && p->lane < 0) ir_walk(p->f->body, note_rows, &r);
-  if (!amd(p) && p->lane < 0 && !r.products && r.most && has_step_axis(p->f))
+  if (!amd(p) && p->lane < 0 && !r.products && r.most && ir_has_steps(p->f))
     n = 1;
   while (!r.products && n < HW_GROUP_WARPS && n * p->target->gpu.rows < r.most)
     n *= 2;

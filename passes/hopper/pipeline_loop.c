@@ -740,16 +740,6 @@ static void last_step(Stage *s, Builder *b, const State *st, Ends e) {
   for (uint32_t k = 0; k < s->nbehind; k++) st->v[s->behind[k].at] = o[k];
 }
 
-// Loads that must not be done for a coordinate outside of the loop.
-static bool has_inbounds(const Region *r) {
-  for (const Op *op = r->first; op; op = op->next) {
-    if (ir_attr_i(op, AT_INBOUNDS, 0)) return true;
-    for (uint32_t i = 0; i < op->nregions; i++)
-      if (has_inbounds(op->regions[i])) return true;
-  }
-  return false;
-}
-
 // The steps at b; st gets the results of the loop.
 static State all_steps(Stage *s, Builder *b) {
   Ends e = ends_of(s, b);
@@ -817,7 +807,9 @@ static void rotate(Stage *s) {
   FullTiles full;
   const Op *around = loop->parent->parent;
   bool one = !around || around->code != OP_FOR || !around->nres;
-  if (one && full_tiles(s->f, loop, &full) && !has_inbounds(s->body)) {
+  // Loads that must not be done for a coordinate outside of the loop.
+  bool inside = ir_any_has(s->body, AT_INBOUNDS);
+  if (one && full_tiles(s->f, loop, &full) && !inside) {
     take_results(s, all_steps(s, &b).v);
     return;
   }

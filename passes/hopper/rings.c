@@ -631,16 +631,6 @@ static bool can_share(const Rings *w) {
          hop_rings_carried(w->f, w->f->body) <= most;
 }
 
-// Does a warp have all rows?
-static bool deals(const Region *r) {
-  for (const Op *op = r->first; op; op = op->next) {
-    if (ir_attr_i(op, AT_DEALT, 0)) return true;
-    for (uint32_t i = 0; i < op->nregions; i++)
-      if (deals(op->regions[i])) return true;
-  }
-  return false;
-}
-
 // Are sums of a part stored, or read?
 static bool has_parts(const Func *f) {
   for (uint32_t i = 0; i < f->params.n; i++)
@@ -653,7 +643,7 @@ static bool has_parts(const Func *f) {
 // Where keys are many rings are to have them instead.
 static uint32_t most_shared(const Rings *w) {
   if (w->makers || !can_share(w)) return 1;
-  bool four = deals(w->f->body) && !has_parts(w->f) &&
+  bool four = ir_any_has(w->f->body, AT_DEALT) && !has_parts(w->f) &&
               hop_rings_carried(w->f, w->f->body) <= COST_SHARED_BY_FOUR;
   return four ? 4 : 2;
 }

@@ -22,8 +22,7 @@ static bool is_coordinate(const Func *f, Value v, uint32_t axis) {
   const Op *op = ir_def(f, v);
   if (!op || op->code != OP_CAST || ir_type(f, v)->dtype != DT_F32)
     return false;
-  op = ir_def(f, op->args[0]);
-  return op && op->code == OP_INDEX && ir_attr_i(op, AT_AXIS, -1) == axis;
+  return ir_index_axis(f, op->args[0]) == (int)axis;
 }
 
 // The maximum or minimum over the same keys that v, of eq(x, v), is; else NULL.
