@@ -141,6 +141,13 @@ static bool is_key(const Emit *e, uint32_t axis) {
   return e->b.fn->axes.at[e->at[axis]].role == AX_KEY;
 }
 
+// The innermost one of those axes that are keys', or `of`.
+static uint32_t last_key(const Emit *e, uint64_t axes, uint32_t of) {
+  for (uint32_t i = 0; i < e->g->axes.n; i++)
+    if ((axes & grad_bit(i)) && is_key(e, i)) of = i;
+  return of;
+}
+
 // The axes to sum, one by one: vectors, then keys from the innermost.
 static uint32_t order_of(const Emit *e, uint64_t over, uint32_t *out) {
   uint32_t n = 0;
@@ -393,17 +400,18 @@ static bool runs_along(const Emit *e, Gid scan) {
   return false;
 }
 
-// v, as that running sum has it: 0 where no domain of a key axis that it varies
-// with excludes the point, but another condition of the kernel does.
+// v, as that running sum has it: 0 where not the domain of the innermost key
+// axis that it varies with excludes the point, but another condition of the
+// kernel.
 static Value emit_summed(Emit *e, Gid scan, Value v) {
   GradNode n = *grad_at(e->g, scan);
   n.attr = RK_SUM;
   v = folded(e, &n, v);
+  uint32_t last = last_key(e, n.axes & e->used, UINT32_MAX);
   for (uint32_t i = 0; i < e->put.n; i++) {
     const EmitDomain d = e->put.at[i];
     uint64_t axes = grad_at(e->g, d.c)->axes;
-    bool left = is_key(e, d.to) && (n.axes & grad_bit(d.to));
-    if (left || (axes & ~n.axes) || !(axes & n.over)) continue;
+    if (d.to == last || (axes & ~n.axes) || !(axes & n.over)) continue;
     Value none = number(&e->b, ir_type(e->b.fn, v)->dtype, 0);
     v = ir_3(&e->b, OP_SELECT, grad_emit(e, d.c), v, none);
   }
@@ -721,13 +729,6 @@ static void put_axes(Emit *e) {
 }
 
 // ---------------------------------------------------------------- domains
-// The innermost key axis of the kernel that no domain alone sums, or `of`.
-static uint32_t innermost(const Emit *e, uint32_t of) {
-  for (uint32_t i = 0; i < e->g->axes.n; i++)
-    if ((e->stored & grad_bit(i)) && is_key(e, i)) of = i;
-  return of;
-}
-
 // Points outside of a parallel axis's domain have no keys, and what they store
 // is 0; rows of sequences in one tensor are left as they are.
 static void put_domain(Emit *e, Gid c, uint32_t of, uint32_t to) {
@@ -735,7 +736,7 @@ static void put_domain(Emit *e, Gid c, uint32_t of, uint32_t to) {
   bool stored = false;
   if (!is_key(e, of) && to == of && !e->k->physical) {
     e->keep = e->keep ? ir_2(&e->b, OP_AND, e->keep, v) : v;
-    to = innermost(e, to);
+    to = last_key(e, e->stored, to);
     stored = !is_key(e, to);
   }
   vec_push(e->g->arena, &e->put, ((EmitDomain){.c = c, .to = to}));

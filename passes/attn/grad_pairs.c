@@ -12,7 +12,8 @@
 //
 // No sum over keys is there, whose tiles would be products of matrices: a task
 // would have one row, and read all of its keys' vectors for it. A block of keys
-// is a matrix that a tile of rows is multiplied by. GPUs.
+// is a matrix that a tile of rows is multiplied by. Not where running sums go
+// along the keys. GPUs.
 #include "passes/attn/grad.h"
 #include "passes/attn/grad_emit.h"
 #include "passes/support/cost.h"
@@ -53,6 +54,17 @@ static bool multiplies(const Pairs *p, Gid x, uint64_t key, uint64_t rows) {
   return false;
 }
 
+// Is x made of a running sum along that key? Its block has one of its own.
+static bool runs(const Pairs *p, Gid x, uint64_t key) {
+  const GradNode *n = grad_at(p->g, x);
+  if (p->seen[x] || !(n->axes & key)) return false;
+  p->seen[x] = true;
+  if (n->code == OP_SCAN && (n->over & key)) return true;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (runs(p, grad_at(p->g, x)->arg[i], key)) return true;
+  return false;
+}
+
 // The axis of keys of the pairs that s stores, or UINT32_MAX.
 static uint32_t key_of(const Pairs *p, const GradStore *s) {
   const Grad *g = p->g;
@@ -69,6 +81,8 @@ static uint32_t key_of(const Pairs *p, const GradStore *s) {
   }
   memset(p->seen, 0, g->nodes.n * sizeof *p->seen);
   bool found = plain && multiplies(p, s->v, key, axes & ~key);
+  memset(p->seen, 0, g->nodes.n * sizeof *p->seen);
+  found = found && !runs(p, s->v, key);
   return found ? first_of(key) : UINT32_MAX;
 }
 
