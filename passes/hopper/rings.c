@@ -300,8 +300,12 @@ static bool are_apart(Rings *w) {
 }
 
 // A tile of each group's rows that is filled once a task: their number says
-// which rows a group has.
+// which rows a group has. All such tiles come by the copy engine.
 static void find_turns(Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    const Ring *r = &w->rings[i];
+    if (r->own && (r->told || fill_wide(w->f, r->site))) return;
+  }
   for (uint32_t i = 0; i < w->nrings && w->turns < 0; i++) {
     const Ring *r = &w->rings[i];
     const Op *loop = r->site->parent->parent;

@@ -13,6 +13,7 @@ typedef struct Role {
   uint32_t number;       // makers: which one
   const Op *awaited;     // maker: the tile whose slot is free
   Value group;           // consumers
+  Value tasks;           // before this one, where groups take turns
   Value block;           // of the tile's rows that the group has in this task
   Value drain;           // consumers: shared tiles for stores, or 0
   Value lent;            // slot of ring w->lent that the group has, or 0
@@ -39,6 +40,20 @@ void hop_role_filled(Role *r, Builder *b, uint32_t k, const Op *fill);
 void hop_role_wait(Builder *b, Value bar, Value slot, Value parity);
 void hop_role_arrive(Builder *b, Value bar, Value slot, const IrAttr *each);
 void hop_role_stores_done(Builder *b);
+
+// Turns. The last rows of a tile mostly have the most keys: groups that are on
+// their own take blocks of rows in turn. The block of a group in the task with
+// fill n of ring w->turns; a task begins.
+Value hop_role_block(const Role *r, Builder *b, Value n);
+void hop_role_take_turn(Role *r, Builder *b);
+// Slot `at` of a block's or a group's stages.
+Value hop_role_slot(Builder *b, const Ring *ring, Value block, Value at);
+// The barrier that tells that the tile of `block` in slot `at` is there: one of
+// the group that reads it in this task, which so sees each of its phases. A
+// block's would have phases that the group does not see, and a parity does not
+// tell a phase from the one two before.
+Value hop_role_barrier(const Role *r, Builder *b, const Ring *ring, Value at,
+                       int64_t block);
 
 // The maker (roles_make.c). The next tile that is made behind op, or op: all
 // that was read for the tile has become it by then.

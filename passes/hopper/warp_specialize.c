@@ -116,7 +116,9 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
   if (!ring->rides && !wide)
     hop_role_wait(b, ring->empty, at, ir_2(b, OP_SUB, i32(b, 1), t.parity));
   IrAttr bytes = attr_i(AT_BYTES, hop_rings_bytes(r->w, op));
-  Value bar[] = {ring->full, at};
+  Value bar[] = {ring->full, hop_role_barrier(r, b, ring, at, g)};
+  if (bar[1] != at)
+    hop_role_wait(b, ring->full, bar[1], ir_2(b, OP_SUB, i32(b, 1), t.parity));
   if (ring->with < 0 && ring->panels == 1 && !ring->told)
     ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
   uint32_t n = fill_args(op);
@@ -129,8 +131,8 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
     return;
   }
   args[0] = hop_rings_slot(r->w, b, ring, at);
-  args[1] = ring->full;
-  args[2] = at;
+  args[1] = bar[0];
+  args[2] = bar[1];
   args[3] = op->args[0];
   for (uint32_t i = 1; i < n; i++) args[3 + i] = part(r, b, m, op->args[i]);
   if (ring->told) {
@@ -310,7 +312,7 @@ typedef struct Tile {
   const Op *fill;
   const Op *until;  // given back after this op
   uint32_t ring;
-  Value slot;
+  Value slot, barrier;
   Value parity;  // of its turn, or 0: it has been waited for
   Value before;  // fills before it, if the slot lent before is to go back
   Value pinned;  // is finished before the tile goes back, or 0
@@ -393,26 +395,6 @@ static bool is_late(const Role *r, const Op *fill) {
           (around->code == OP_FOR && !around->nres));
 }
 
-// The last rows of a tile mostly have the most keys: groups that are on their
-// own take turns. The block of a group in the task with fill n of ring
-// w->turns.
-static Value block_of(const Role *r, Builder *b, Value n) {
-  if (r->w->turns < 0) return r->group;
-  Value groups = i32(b, r->w->groups);
-  return ir_2(b, OP_MOD, ir_2(b, OP_ADD, r->group, n), groups);
-}
-
-static void take_turn(Role *r, Builder *b) {
-  if (r->producer || r->w->turns < 0) return;
-  r->block = block_of(r, b, r->fills[r->w->rings[r->w->turns].count]);
-}
-
-static Value own_slot(Builder *b, const Ring *ring, Value block, Value at) {
-  if (!ring->own) return at;
-  Value base = ir_2(b, OP_MUL, block, i32(b, ring->stages));
-  return ir_2(b, OP_ADD, base, at);
-}
-
 static void give_back_late(Role *r, Builder *b, uint32_t k, Value n) {
   Ring *ring = &r->w->rings[k];
   Value some = ir_2(b, OP_LT, i32(b, 0), n);
@@ -421,9 +403,11 @@ static void give_back_late(Role *r, Builder *b, uint32_t k, Value n) {
   hop_role_stores_done(&in);
   ir_bare(&in, OP_GSYNC);
   Value before = ir_2(&in, OP_SUB, n, i32(&in, 1));
-  Value block = (int)k == r->w->turns ? block_of(r, &in, before) : r->group;
+  Value block =
+      (int)k == r->w->turns ? hop_role_block(r, &in, before) : r->group;
   before = ir_2(&in, OP_MOD, before, i32(&in, ring->stages));
-  hop_role_arrive(&in, ring->empty, own_slot(&in, ring, block, before), NULL);
+  hop_role_arrive(&in, ring->empty, hop_role_slot(&in, ring, block, before),
+                  NULL);
   ir_yield(&in, NULL, 0);
   in.region = branch->regions[1];
   ir_yield(&in, NULL, 0);
@@ -435,7 +419,7 @@ static void arrived(Role *r, Builder *b, Tile *t) {
     if (hop_rings_has_barrier(ring, i))
       hop_role_wait(b, ring->full,
                     ring->panels > 1 ? hop_rings_panel(b, ring, t->slot, i)
-                                     : t->slot,
+                                     : t->barrier,
                     t->parity);
   if (t->parity && ring->told) ir_bare(b, OP_FENCE_ASYNC);
   t->parity = 0;
@@ -544,7 +528,8 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   if (is_late(r, op)) tile.before = r->fills[ring->count];
   if (!r->w->brief) returned(r, b, &tile);
   Turn t = hop_role_turn(r, b, k);
-  tile.slot = own_slot(b, ring, r->block, t.slot);
+  tile.slot = hop_role_slot(b, ring, r->block, t.slot);
+  tile.barrier = hop_role_slot(b, ring, r->group, t.slot);
   bool again = ring->visits >= 0 && !ring->gathered;
   tile.parity = ring->with < 0 && !again ? t.parity : 0;
   if ((int)k == r->w->lent) r->lent = tile.slot;
@@ -755,7 +740,7 @@ static void copy_while(Role *r, const Op *op, Builder *b) {
   Builder inner = {.fn = f, .region = to, .span = op->span};
   uniform_fills(r, &c, &inner);
   read_numbers(r, &inner);
-  take_turn(r, &inner);
+  hop_role_take_turn(r, &inner);
   copy_region(r, op->regions[0], &inner, NULL);
   next[0] = hop_role_value(r, op->regions[0]->last->args[0]);
   put_fills(r, &c, next + 1);
