@@ -78,25 +78,38 @@ static Val rounded(Fx *x, Val v) {
 }
 
 // ---------------------------------------------------------------- products
-// Contracts axis pa of a with axis pb of b.
-static Val contract(Fx *x, Val a, uint32_t pa, Val b, uint32_t pb, Span at) {
+// v with `over` for axis p, and others for those that are used.
+static Val apart(Fx *x, Val v, uint32_t p, uint32_t over, uint64_t used) {
+  uint32_t to[MAX_RANK];
+  for (uint32_t i = 0; i < v.rank; i++) {
+    to[i] = i == p ? over : v.axis[i];
+    if (i == p || to[i] == NO_AXIS) continue;
+    if (used & (uint64_t)1 << to[i]) to[i] = low_vec_axis(x, v.dim[i], used);
+    used |= (uint64_t)1 << to[i];
+  }
+  return val_rename(x, v, to);
+}
+
+static uint64_t own_axes(const Val *v) {
   uint64_t used = 0;
-  uint32_t to[MAX_RANK], over = a.axis[pa];
+  for (uint32_t i = 0; i < v->rank; i++)
+    if (v->axis[i] != NO_AXIS) used |= (uint64_t)1 << v->axis[i];
+  return used;
+}
+
+// Contracts axis pa of a with axis pb of b. A state keeps its axes: at other
+// coordinates it is a sum.
+static Val contract(Fx *x, Val a, uint32_t pa, Val b, uint32_t pb, Span at) {
+  bool state = low_has_state(x, b.v) && !low_has_state(x, a.v);
   a = rounded(x, a);
   b = rounded(x, b);
-  if (over == NO_AXIS || b.axis[pb] == NO_AXIS) {
+  uint32_t over = state ? b.axis[pb] : a.axis[pa];
+  if (a.axis[pa] == NO_AXIS || b.axis[pb] == NO_AXIS) {
     low_error(x->low, at, "an axis of extent 1 cannot be contracted");
     return val_fail(x);
   }
-  for (uint32_t i = 0; i < a.rank; i++)
-    if (a.axis[i] != NO_AXIS) used |= (uint64_t)1 << a.axis[i];
-  for (uint32_t i = 0; i < b.rank; i++) {
-    to[i] = i == pb ? over : b.axis[i];
-    if (i == pb || to[i] == NO_AXIS) continue;
-    if (used & (uint64_t)1 << to[i]) to[i] = low_vec_axis(x, b.dim[i], used);
-    used |= (uint64_t)1 << to[i];
-  }
-  b = val_rename(x, b, to);
+  if (state) a = apart(x, a, pa, over, own_axes(&b));
+  else b = apart(x, b, pb, over, own_axes(&a));
   a.v = ir_spread(&x->b, a.v, over);
   Val r = {.v = ir_dot(&x->b, a.v, b.v, &over, 1)};
   for (int side = 0; side < 2; side++) {

@@ -357,6 +357,8 @@ uint32_t grad_twin(Grad *g, uint32_t axis, const char *suffix);
 // The op `affine` or `maxplus` as a walk; `node` gives the node of a value.
 bool grad_import_walk(Grad *g, const Op *op, Gid (*node)(void *, Value),
                       void *data);
+// The axes that its reads contract.
+uint64_t grad_walk_contracts(const Grad *g, Gid walk);
 // Adjoints of results become those of operands.
 bool grad_reverse_walk(Grad *g, const GradWalk *w);
 

@@ -800,7 +800,7 @@ static bool has_inner(const Emit *e, uint32_t key) {
 
 // A kernel that sums the points of a place in a table walks the keys which are
 // there: tiles without any are left out. Those that have others within are
-// walked whole.
+// walked whole, as those are whose place another coordinate of a vector tells.
 static void put_place(Emit *e) {
   Grad *g = e->g;
   const GradStore *s = &e->k->store[0];
@@ -811,7 +811,8 @@ static void put_place(Emit *e) {
   const GradNode *zero = grad_at(g, x.arg[2]);
   uint32_t key = key_of(e, x.arg[0]);
   if (zero->code != OP_CONST || zero->value != 0 || key == UINT32_MAX ||
-      !(sum.over & grad_bit(key)) || has_inner(e, key))
+      !(sum.over & grad_bit(key)) || has_inner(e, key) ||
+      (grad_at(g, x.arg[0])->axes & grad_role(g, AX_VEC)))
     return;
   bool again = sums_along(e, x.arg[1], grad_at(g, x.arg[0])->axes);
   memset(e->memo, 0, g->nodes.n * sizeof *e->memo);

@@ -66,7 +66,16 @@ static Gid value_of(const Grad *g, Gid x) {
 }
 
 static void need(Plan *p, Gid x);
+static void need_below(Plan *p, Gid x);
 static void need_load(Plan *p, const GradNode *n);
+
+static void need_of_row(Plan *p, Gid x);
+
+// What a row sums over keys itself has points as any kernel's.
+static void need_of_operands(Plan *p, const GradNode *n) {
+  for (uint32_t i = 0; i < n->n; i++)
+    (sums_keys(p, n) ? need_below : need_of_row)(p, n->arg[i]);
+}
 
 // What a row of the gradient takes of the program's sums over keys. Which key
 // has a maximum, and others that are made of the program's values alone, are
@@ -83,10 +92,9 @@ static void need_of_row(Plan *p, Gid x) {
   }
   if (grad_scan_front(p->g, x)) need_of_row(p, grad_scan_front(p->g, x));
   need_load(p, &n);
-  for (uint32_t i = 0; i < n.n; i++) need_of_row(p, n.arg[i]);
+  need_of_operands(p, &n);
 }
 
-static void need_below(Plan *p, Gid x);
 static void need_above(Plan *p, Gid x);
 
 // What the steps of a walk need.
@@ -126,8 +134,8 @@ static void need(Plan *p, Gid x) {
   r.n = grad_row_index(g, x, from, r.index, shape);
   if (from == GF_MADE) {
     r.tensor = grad_row_tensor(g, x, GF_MADE);
-    for (uint32_t i = 0; i < grad_at(g, x)->n; i++)
-      need_of_row(p, grad_at(g, x)->arg[i]);
+    GradNode n = *grad_at(g, x);
+    need_of_operands(p, &n);
   } else if (!grad_output_of(g, x)) r.tensor = grad_row_tensor(g, x, GF_SAVED);
   else {
     const GradStore *o = &g->outs.at[grad_output_of(g, x) - 1];
@@ -739,15 +747,6 @@ static bool put_store(Plan *p, const GradStore *s, bool rows) {
   return true;
 }
 
-// The axes that reads of a walk contract.
-static uint64_t read_over(const Grad *g, Gid walk) {
-  const GradWalk *w = &g->walks.at[grad_at(g, walk)->attr];
-  uint64_t all = 0;
-  for (uint32_t i = 0; i < w->n; i++)
-    if (w->item[i].kind == GI_READ) all |= w->item[i].over;
-  return all;
-}
-
 // The recurrence of whose results alone, and of what the program has, x is made
 // element by element; or 0. among: what was found of x's relatives.
 static Gid walk_of(const Grad *g, Gid x, const Gid *among) {
@@ -776,8 +775,9 @@ static bool put_result(Plan *p, const GradStore *s) {
   GradKernel *k = &g->kernel[i];
   if (i == g->nkernels) {
     g->nkernels++;
-    *k = (GradKernel){.outer = n.axes & ~p->vecs & ~read_over(g, walk),
-                      .walk = walk};
+    *k =
+        (GradKernel){.outer = n.axes & ~p->vecs & ~grad_walk_contracts(g, walk),
+                     .walk = walk};
     memset(p->seen, 0, p->n * sizeof *p->seen);
     Plan in = *p;
     in.steps = any ? walk : 0;

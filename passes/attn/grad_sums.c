@@ -242,6 +242,53 @@ static const GradKnown *look_up(const Grad *g, const GradTerm *t,
   return NULL;
 }
 
+// Values that are 0 in rows without keys of `over`.
+typedef struct Empty {
+  const Grad *g;
+  uint64_t over;
+  uint8_t *known;  // by Gid: 1 no, 2 yes
+} Empty;
+
+static bool vanishes(const Empty *e, Gid x);
+
+static bool vanishing(const Empty *e, const GradNode *n) {
+  switch (n->code) {
+  case OP_CONST: return n->value == 0;
+  case OP_REDUCE:
+    return n->attr == RK_SUM &&
+           (n->over == e->over ||
+            (!(n->over & e->over) && vanishes(e, n->arg[0])));
+  case OP_MUL: return vanishes(e, n->arg[0]) || vanishes(e, n->arg[1]);
+  case OP_ADD:
+  case OP_SUB: return vanishes(e, n->arg[0]) && vanishes(e, n->arg[1]);
+  case OP_SELECT: return vanishes(e, n->arg[1]) && vanishes(e, n->arg[2]);
+  case OP_CAST:
+  case OP_NEG:
+  case OP_DIVK:
+  case GRAD_MADE: return vanishes(e, n->arg[0]);
+  default: return false;
+  }
+}
+
+static bool vanishes(const Empty *e, Gid x) {
+  if (!e->known[x]) e->known[x] = (uint8_t)(1 + vanishing(e, grad_at(e->g, x)));
+  return e->known[x] == 2;
+}
+
+// Does v cancel to 1 in t, where it is 0 in rows without keys and nothing else
+// of t is?
+static bool counts_rows(const Grad *g, const GradTerm *t, uint64_t over,
+                        Gid v) {
+  bool divided = false;
+  for (uint32_t i = 0; i < t->nrow; i++)
+    divided |= t->row[i].node == v && t->row[i].power == -1;
+  if (!divided) return false;
+  Empty e = {g, over, NEWN(g->arena, uint8_t, g->nodes.n)};
+  for (uint32_t i = 0; i < t->nrow; i++)
+    if (t->row[i].power > 0 && vanishes(&e, t->row[i].node)) return false;
+  return vanishes(&e, v);
+}
+
 // c * row factors of t, times the sum k, times vec.
 static Gid from_known(Grad *g, const GradTerm *t, const GradKnown *k, Gid v) {
   GradTerm r = {.c = t->c / k->term.c};
@@ -252,8 +299,12 @@ static Gid from_known(Grad *g, const GradTerm *t, const GradKnown *k, Gid v) {
     Factor f = {k->term.row[i].node, -k->term.row[i].power};
     ok = ok && put_factor(r.row, &r.nrow, f);
   }
+  bool counted = ok && counts_rows(g, &r, k->over, v);
   ok = ok && put_factor(r.row, &r.nrow, (Factor){v, 1});
-  return ok ? build(g, &r) : 0;
+  Gid x = ok ? build(g, &r) : 0;
+  if (!counted || !ok) return x;
+  Gid zero = grad_num(g, 0);
+  return grad_or_0(g, grad_2(g, OP_NE, v, zero), x);
 }
 
 // The factor at position i is a contraction: its vector of the row in front.

@@ -11,17 +11,41 @@
 // that such kernels do without is made before.
 #include "passes/attn/grad.h"
 
-// What is loaded of x's tensor, of the view; or NULL.
-static const GradNode *viewed(const Grad *g, const GradNode *n) {
+// How the tensor that n loads is read, if that is of a view; or NULL.
+static const GradRead *read_viewed(const Grad *g, const GradNode *n) {
   if (n->code != OP_LOAD || g->tensors.at[n->tensor].from != GF_MADE)
     return NULL;
   for (uint32_t i = 0; i < g->reads.n; i++) {
     const GradNode *made = grad_at(g, g->reads.at[i].node);
     if (g->reads.at[i].tensor == n->tensor && made->code == GRAD_MADE &&
         made->attr > 0)
-      return made;
+      return &g->reads.at[i];
   }
   return NULL;
+}
+
+// What is loaded of x's tensor, of the view; or NULL.
+static const GradNode *viewed(const Grad *g, const GradNode *n) {
+  const GradRead *r = read_viewed(g, n);
+  return r ? grad_at(g, r->node) : NULL;
+}
+
+// Is index i of n, which loads what is read so, another coordinate of a vector
+// than that of what is made?
+static bool is_shifted(const Grad *g, const GradNode *n, const GradRead *r,
+                       uint32_t i) {
+  const GradView *v = &g->views.at[grad_at(g, r->node)->attr - 1];
+  uint64_t steps = grad_bit(v->chunk) | grad_bit(v->local);
+  const GradNode *own = grad_at(g, r->index[i]);
+  return own->code == OP_INDEX && !(own->axes & steps) &&
+         n->arg[i] != r->index[i];
+}
+
+static bool shifts(const Grad *g, const GradNode *n) {
+  const GradRead *r = read_viewed(g, n);
+  bool some = false;
+  for (uint32_t i = 0; r && i < r->n; i++) some |= is_shifted(g, n, r, i);
+  return some;
 }
 
 typedef struct Search {
@@ -29,6 +53,7 @@ typedef struct Search {
   bool *seen, *views;    // which are found
   const GradView *view;  // the first
   bool sums;             // over more than vectors
+  bool shifted;          // parts of vectors are read elsewhere
   uint64_t over;         // the axes that are summed
 } Search;
 
@@ -41,6 +66,7 @@ static void search(Search *s, Gid x) {
   if (n->code == OP_REDUCE) s->over |= n->over;
   if (made && !s->view) s->view = &g->views.at[made->attr - 1];
   if (made) s->views[made->attr - 1] = true;
+  s->shifted |= shifts(g, n);
   for (uint32_t i = 0; i < n->n; i++) search(s, n->arg[i]);
 }
 
@@ -171,7 +197,8 @@ static Search find_views(const Grad *g, const GradStore *s) {
 // May a kernel of chunks store it, at index `at` for its steps?
 static bool is_of_chunks(const Grad *g, const GradStore *s, const Search *found,
                          uint32_t *at) {
-  bool kept = !found->view || (found->over & found->view->few);
+  bool kept =
+      !found->view || found->shifted || (found->over & found->view->few);
   for (uint32_t i = 0; i < g->views.n && !kept; i++) {
     const GradView *v = &g->views.at[i];
     if (!found->views[i]) continue;
@@ -182,8 +209,8 @@ static bool is_of_chunks(const Grad *g, const GradStore *s, const Search *found,
 }
 
 // What a kernel of chunks makes is kept where one gradient that is made of it
-// has no place there, as it sums heads, or rows that are not there: all others
-// read it, and the kernel is one.
+// has no place there, as it sums heads, or rows that are not there, or has
+// parts of a vector elsewhere: all others read it, and the kernel is one.
 static void keep(Grad *g) {
   for (bool more = true; more;) {
     more = false;
@@ -249,6 +276,22 @@ static Gid by_steps(Grad *g, Gid x) {
   return y;
 }
 
+static Gid read_kept(Kept *k, Gid x);
+
+// What n loads, where it is kept: the same coordinates of that.
+static Gid read_shifted(Kept *k, const GradNode *n) {
+  Grad *g = k->g;
+  const GradRead r = *read_viewed(g, n);
+  Gid own[8];
+  for (uint32_t i = 0; i < r.n; i++)
+    own[i] = is_shifted(g, n, &r, i) ? r.index[i] : n->arg[i];
+  Gid y = read_kept(k, grad_load(g, n->tensor, own, r.n));
+  for (uint32_t i = 0; i < r.n; i++)
+    if (own[i] != n->arg[i])
+      y = grad_moved(g, y, (uint32_t)grad_at(g, own[i])->attr, n->arg[i]);
+  return y;
+}
+
 static Gid read_kept(Kept *k, Gid x) {
   Grad *g = k->g;
   const GradNode n = *grad_at(g, x), *made = viewed(g, &n);
@@ -257,8 +300,9 @@ static Gid read_kept(Kept *k, Gid x) {
   Gid y = x;
   bool same = true;
   Gid *args = NEWN(g->arena, Gid, n.n + 1);
-  if (made) y = g->views.at[made->attr - 1].kept ? by_steps(g, x) : x;
-  else
+  bool kept = made && g->views.at[made->attr - 1].kept;
+  if (kept) y = shifts(g, &n) ? read_shifted(k, &n) : by_steps(g, x);
+  else if (!made)
     for (uint32_t i = 0; i < n.n; i++) {
       args[i] = read_kept(k, n.arg[i]);
       same &= args[i] == n.arg[i];

@@ -192,6 +192,14 @@ static void put_end(Grad *g, const GradWalk *w) {
   *domain = !*domain || *domain == in ? in : grad_2(g, OP_AND, *domain, in);
 }
 
+uint64_t grad_walk_contracts(const Grad *g, Gid walk) {
+  const GradWalk *w = &g->walks.at[grad_at(g, walk)->attr];
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < w->n; i++)
+    if (w->item[i].kind == GI_READ) all |= w->item[i].over;
+  return all;
+}
+
 bool grad_import_walk(Grad *g, const Op *op, Gid (*node_of)(void *, Value),
                       void *data) {
   FromAffine *f = NEW(g->arena, FromAffine);

@@ -69,20 +69,41 @@ static bool captures(const Slice *s, const Op *op) {
   return false;
 }
 
-// v at the coordinates, as sums in which only one term is not zero.
+// v at a coordinate of the axis, as a sum in which only one term is not zero.
+static Value one_term(Builder *b, Value v, uint32_t axis, Value at) {
+  DType dt = ir_type(b->fn, v)->dtype;
+  Value here = ir_2(b, OP_EQ, ir_index(b, axis), at);
+  Value zero =
+      dtype_is_float(dt) ? ir_const_f(b, dt, 0.0) : ir_const_i(b, dt, 0);
+  v = ir_3(b, OP_SELECT, here, v, zero);
+  return ir_reduce(b, dt == DT_BOOL ? RK_ANY : RK_SUM, v, &axis, 1);
+}
+
+// Would the sums over this replaced axis, and those behind it, catch its
+// coordinate?
+static bool is_caught(const Slice *s, Value v, uint32_t i) {
+  const Func *f = s->in->f;
+  for (uint32_t k = i; k < s->n; k++)
+    if (type_has_axis(ir_type(f, v), s->axis[k]) &&
+        type_has_axis(ir_type(f, s->at[i]), s->axis[k]))
+      return true;
+  return false;
+}
+
+// v at the coordinates; what would be caught waits along an axis of its own.
 static Value one_hot(Slice *s, Value v) {
   Builder *b = s->in->b;
+  uint32_t waits[MAX_SLICE];
   for (uint32_t i = 0; i < s->n; i++) {
-    const Type *t = ir_type(s->in->f, v);
-    DType dt = t->dtype;
-    if (!type_has_axis(t, s->axis[i])) continue;
-    Value here = ir_2(b, OP_EQ, ir_index(b, s->axis[i]), s->at[i]);
-    bool logic = dt == DT_BOOL;
-    Value zero =
-        dtype_is_float(dt) ? ir_const_f(b, dt, 0.0) : ir_const_i(b, dt, 0);
-    v = ir_3(b, OP_SELECT, here, v, zero);
-    v = ir_reduce(b, logic ? RK_ANY : RK_SUM, v, &s->axis[i], 1);
+    waits[i] = NO_AXIS;
+    if (!type_has_axis(ir_type(b->fn, v), s->axis[i])) continue;
+    const Axis a = b->fn->axes.at[s->axis[i]];
+    if (is_caught(s, v, i)) waits[i] = ir_axis(b->fn, a.name, a.role, a.extent);
+    Value to = waits[i] == NO_AXIS ? s->at[i] : ir_index(b, waits[i]);
+    v = one_term(b, v, s->axis[i], to);
   }
+  for (uint32_t i = 0; i < s->n; i++)
+    if (waits[i] != NO_AXIS) v = one_term(b, v, waits[i], s->at[i]);
   return v;
 }
 
