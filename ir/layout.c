@@ -214,6 +214,12 @@ uint32_t smem_panel_bytes(const Type *t) {
   return panel ? panel : t->ext[1] * (uint32_t)dtype_size(t->dtype);
 }
 
+bool smem_has_whole_panels(const Type *t) {
+  uint32_t row = t->ext[1] * (uint32_t)dtype_size(t->dtype);
+  uint32_t panel = smem_panel_bytes(t);
+  return row <= panel || row % panel == 0;
+}
+
 uint32_t smem_swizzle_shift(LayoutId id) {
   return infos[id].shift;
 }
@@ -320,4 +326,12 @@ uint32_t ir_group_threads(const Func *f, const Op *op) {
 bool frag_is_group_product(const Type *c, DType t, uint32_t depth) {
   return c->ext[0] % 64 == 0 && c->ext[1] % 8 == 0 &&
          depth * (uint32_t)dtype_size(t) % 32 == 0;
+}
+
+bool frag_takes_rows(const Func *f, const Op *op) {
+  const Type *a = ir_type(f, op->args[0]), *c = ir_type(f, op->res[0]);
+  return op->code == OP_WGMMA && op->nargs > 3 && a->kind == TK_SMEM &&
+         ir_attr_i(op, AT_TRANSA, 0) && a->ext[1] > c->ext[0] &&
+         a->ext[1] % c->ext[0] == 0 && smem_has_whole_panels(a) &&
+         c->ext[0] * (uint32_t)dtype_size(a->dtype) % smem_panel_bytes(a) == 0;
 }

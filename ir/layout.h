@@ -47,6 +47,9 @@ bool frag_adds_in_parts(const Type *t, uint32_t threads, uint32_t pos);
 // Can products of a warpgroup (wgmma) have sums of type c, of operands of type
 // t, `depth` elements deep? Rows are 64s, columns 8s, steps 32 bytes.
 bool frag_is_group_product(const Type *c, DType t, uint32_t depth);
+// Is operand 3 of such a product the first of its rows of a shared tile that
+// has more of them, or else of its columns?
+bool frag_takes_rows(const Func *f, const Op *op);
 
 // Type of the slice of t along axis `pos` (it varies with that axis).
 Type frag_slice(const Type *t, uint32_t pos, bool partial);
@@ -66,6 +69,7 @@ uint32_t smem_place(const Func *f, uint32_t *at);
 uint32_t smem_offset(const Type *t, uint32_t row, uint32_t col);
 // Bytes of a panel's row; the whole row for layout `row`.
 uint32_t smem_panel_bytes(const Type *t);
+bool smem_has_whole_panels(const Type *t);
 uint32_t smem_swizzle_shift(LayoutId id);
 // Stored by columns; what its units are XORed with is cut to the mask.
 bool smem_turned(LayoutId id);

@@ -345,7 +345,8 @@ uint32_t gpu_stay_bytes(const Func *f, const Op *op);
 Frag *gpu_stayed(Gpu *n, Value v);
 // Pointer to device memory.
 V gpu_global(Gpu *n, V address);
-// The right operand of a product, where that begins.
+// The operands of a product in shared memory, where they begin.
+Tile gpu_operand_a(Gpu *n, const Op *op);
 Tile gpu_operand_b(Gpu *n, const Op *op);
 extern GpuEmit gpu_gload, gpu_gstore, gpu_sget, gpu_sset, gpu_sload, gpu_sstore,
     gpu_sflip, gpu_sclean, gpu_slot, gpu_gsync, gpu_cp_async, gpu_copy_told,

@@ -325,9 +325,19 @@ void gpu_sclean(Gpu *n, const Op *op) {
 
 // The tile from the first column, or row, on that a product takes of it: that
 // of a panel, or of eight rows.
+Tile gpu_operand_a(Gpu *n, const Op *op) {
+  Tile s = gpu_tile(n, op->args[0]);
+  if (!frag_takes_rows(n->f, op)) return s;
+  const Type *t = gpu_arg_type(n, op, 0);
+  V from = LLVMBuildIntCast2(n->g->b, gpu_arg(n, op, 3), gpu_i32t(n), 1, "");
+  uint32_t column = t->ext[0] * (uint32_t)dtype_size(t->dtype);
+  s.var = gpu_add(n, s.var, gpu_mul(n, from, column / 16));
+  return s;
+}
+
 Tile gpu_operand_b(Gpu *n, const Op *op) {
   Tile s = gpu_tile(n, op->args[1]);
-  if (op->nargs < 4) return s;
+  if (op->nargs < 4 || frag_takes_rows(n->f, op)) return s;
   const Type *t = gpu_arg_type(n, op, 1);
   V from = LLVMBuildIntCast2(n->g->b, gpu_arg(n, op, 3), gpu_i32t(n), 1, "");
   uint32_t panel = smem_panel_bytes(t), size = (uint32_t)dtype_size(t->dtype);

@@ -316,7 +316,7 @@ void nv_wgmma(Gpu *n, const Op *op) {
   uint32_t k = at->ext[c.ta ? 0 : 1];
   c.steps = k * (uint32_t)dtype_size(at->dtype) / 32;
   c.b = desc_of(n, gpu_operand_b(n, op), bt, c.tb);
-  if (!regs) c.a = desc_of(n, gpu_tile(n, op->args[0]), at, c.ta);
+  if (!regs) c.a = desc_of(n, gpu_operand_a(n, op), at, c.ta);
   if (!c.fresh) memcpy(r.w, gpu_frag(n, op->args[2])->w, r.n * sizeof *r.w);
   if (!c.fresh && copies_sum(n->f, op)) copy_words(n, &r);
   uint32_t blocks = ct->ext[0] / M, per_m = ct->ext[1] / 2;

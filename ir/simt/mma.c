@@ -191,6 +191,7 @@ typedef struct Product {
   Dense a, b;        // as stored; a.at NULL: registers
   uint32_t k, rows;  // rows of all waves together
   uint32_t from;     // of b: its first column, or row
+  uint32_t from_a;   // of a: its first row
   uint32_t from_k;   // and the first that is summed
   bool dealt;        // waves have the same rows of a, and their own of b
   const IrAttr *spans;
@@ -205,7 +206,7 @@ static Dense tile(Wave *w, const Op *op, Value v, bool async) {
   return d;
 }
 
-// The first of b's columns or rows.
+// The first of b's columns or rows, or of a's rows.
 static uint32_t first_of(Wave *w, const Op *op) {
   return op->nargs > 3 ? (uint32_t)simt_scalar(w, op->args[3]) : 0;
 }
@@ -223,7 +224,7 @@ static Product product_of(Wave *w, const Op *op) {
                .tb = ir_attr_i(op, AT_TRANS, 0),
                .async = op->code == OP_WGMMA};
   p.k = p.at->ext[p.ta ? 0 : 1];
-  p.from = first_of(w, op);
+  *(frag_takes_rows(wave_in(w)->f, op) ? &p.from_a : &p.from) = first_of(w, op);
   p.rows = 16 * w->grp->waves;
   p.dealt = ir_attr_i(op, AT_DEALT, 0);
   if (p.dealt) *(p.tb ? &p.from_k : &p.from) += 16 * (w->id - w->grp->first);
@@ -254,7 +255,7 @@ static void load_a(Wave *w, const Unit *u, const Product *p, uint32_t i,
                    uint32_t s, Operands *o) {
   const Instr *in = u->in;
   uint32_t lanes = u->lanes;
-  uint32_t row0 = i * p->rows;
+  uint32_t row0 = p->from_a + i * p->rows;
   if (!p->dealt) row0 += in->m * (w->id - w->grp->first);
   const WaveVal *x = p->a.at ? NULL : simt_val(w, p->op->args[0]);
   for (uint32_t l = 0; l < lanes; l++)

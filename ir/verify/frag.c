@@ -315,13 +315,12 @@ static bool check_sload(Verifier *v, const Op *op) {
   return row || col || fills(x, &part, flip) || wrong_result(v, op);
 }
 
-// One below the other: of one panel, whose rows lie so.
+// One below the other: of whole panels, or of one, whose rows lie so.
 static bool check_gtile(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0), *s = res_type(v, op);
   bool ok = is_tile(s) && is_whole(x) && s->dtype == x->dtype &&
             s->ext[0] % x->ext[0] == 0 && s->ext[1] == x->ext[1] &&
-            s->layout != LY_ROW &&
-            s->ext[1] * dtype_size(s->dtype) <= smem_panel_bytes(s);
+            s->layout != LY_ROW && smem_has_whole_panels(s);
   return ok || wrong_result(v, op);
 }
 
@@ -388,13 +387,15 @@ static bool check_mma(Verifier *v, const Op *op) {
   if (!acc) return wrong_result(v, op);
   uint32_t m = c->ext[0], warp = facts(v)->rows;
   bool one = ir_attr_i(op, AT_DEALT, 0) && !in_regs && a->ext[0] == warp;
-  if (a->ext[ta ? 1 : 0] != m && !one) return wrong_operand(v, op, 0);
+  bool part = frag_takes_rows(v->f, op);
+  if (a->ext[ta ? 1 : 0] != m && !one && !part) return wrong_operand(v, op, 0);
   uint32_t rows = dealt(v, op, b->ext[0]);
   uint32_t n = trans ? b->ext[1] : rows;
-  if ((op->nargs > 3 ? n < c->ext[1] : n != c->ext[1]) ||
+  bool some = op->nargs > 3 && !part;
+  if ((some ? n < c->ext[1] : n != c->ext[1]) ||
       (trans ? rows : b->ext[1]) != a->ext[ta ? 0 : 1])
     return wrong_operand(v, op, 1);
-  if (op->nargs > 3 && b->layout == LY_ROW) return wrong_operand(v, op, 1);
+  if (some && b->layout == LY_ROW) return wrong_operand(v, op, 1);
   if (op->nargs > 2 && !type_eq(arg_type(v, op, 2), c))
     return wrong_operand(v, op, 2);
   return check_spans(v, op, a->ext[ta ? 0 : 1], c->ext[1]);

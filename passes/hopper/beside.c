@@ -38,7 +38,7 @@ bool hop_beside_of_groups(const Rings *w, const Op *mma) {
   const IrAttr *tile = fill ? ir_attr(fill, AT_TILE) : NULL;
   bool rows = ir_attr_i(mma, AT_TRANS, 0) && ir_attr_i(mma, AT_TRANSA, 0);
   if (!tile || tile->n != 2 || fill->code != OP_SFILL || fill->nattrs != 1 ||
-      !rows || put->ext[1] * dtype_size(put->dtype) > smem_panel_bytes(put))
+      !rows || !smem_has_whole_panels(put))
     return false;
   for (uint32_t i = 1; i < fill->nargs; i++) {
     bool row = (int64_t)i - 1 == tile->list[0];

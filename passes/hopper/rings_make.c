@@ -28,6 +28,16 @@ static Value as_parts(Builder *b, Value smem, uint32_t parts) {
   return ir_op(b, OP_SALLOC, &smem, 1, NULL, 0, &t, 1, 0)->res[0];
 }
 
+// The same of tiles of whole panels: each panel has its parts.
+static Value as_gathered(Builder *b, Value smem, uint32_t parts) {
+  Type t = *ir_type(b->fn, smem);
+  uint32_t panels = t.ext[1] > HW_PANEL ? t.ext[1] / HW_PANEL : 1;
+  t.ext[2] *= parts * panels;
+  t.ext[1] /= panels;
+  t.ext[0] /= parts;
+  return ir_op(b, OP_SALLOC, &smem, 1, NULL, 0, &t, 1, 0)->res[0];
+}
+
 void hop_rings_make(Rings *w, Builder *b, Ring *r) {
   const Ring *first = r->visits >= 0 ? &w->rings[r->visits] : NULL;
   if (first) {
@@ -55,7 +65,7 @@ void hop_rings_make(Rings *w, Builder *b, Ring *r) {
   r->full = r->with >= 0 ? w->rings[r->with].full
                          : barrier(b, slots * r->panels, writers);
   if (r->panels > 1 || r->cuts) r->cut = as_panels(b, r->smem);
-  if (r->gathered) r->cut = as_parts(b, r->smem, w->groups);
+  if (r->gathered) r->cut = as_gathered(b, r->smem, w->groups);
   uint32_t arrivals = r->site ? HW_GROUP_WARPS : HW_GROUP_THREADS;  // (receive)
   r->empty = r->rides ? 0 : barrier(b, slots, arrivals * readers);
 }

@@ -17,12 +17,13 @@
 //
 // pipeline_loop multiplies the next step's scores while words of this one are
 // still multiplied, and one group in turn makes all of %d: with sums of 128
-// columns that is more than a thread has. Here a step has its products one
-// behind the other; what one group's arithmetic leaves idle is for the other
-// group's products (alternate). %d is of the step before: its words have been
-// put long since, by both groups, and each has half of its columns. It comes
-// first, and is added while the others are made: in front of the next scores a
-// burst of adds costs 12 % (H200, D 128). Level frag; sm_90a.
+// columns, or steps of 128 rows, that is more than a thread has. Here a step
+// has its products one behind the other; what one group's arithmetic leaves
+// idle is for the other group's products (alternate). %d is of the step before:
+// its words have been put long since, by both groups, and each has half of it:
+// of 128 rows its own 64, of 64 half of the columns. It comes first, and is
+// added while the others are made: in front of the next scores a burst of adds
+// costs 12 % (H200, D 128). Level frag; sm_90a.
 // Needs: lower_gpu; runs before pipeline_loop, which leaves such a loop alone.
 // Tests: test/passes/step_halves/.
 #include "ir/layout.h"
@@ -43,6 +44,7 @@ typedef struct Step {
   Op *ahead[MAX_PRODUCTS], *behind[MAX_PRODUCTS];
   Op *put, *mma, *store;  // what is added to memory
   Value all;              // the tiles of all groups that it multiplies
+  bool rows;              // halves are of its rows
   bool *late;             // by value: made of a product of the step
 } Step;
 
@@ -146,11 +148,13 @@ static bool is_tight(const Step *s) {
   return n > target_team(GROUPS, 6)->computes;
 }
 
-// Are half of the columns whole panels?
-static bool has_halves(const Step *s) {
+// Has each group a group's rows of what is added, or half of the columns, of
+// whole panels?
+static bool has_halves(Step *s) {
   const Type *t = ir_type(s->f, s->mma->args[1]);
   uint32_t panel = smem_panel_bytes(t) / (uint32_t)dtype_size(t->dtype);
-  return t->ext[1] % (GROUPS * panel) == 0;
+  s->rows = ir_type(s->f, s->mma->res[0])->ext[0] == GROUPS * HW_GROUP_ROWS;
+  return s->rows || t->ext[1] % (GROUPS * panel) == 0;
 }
 
 // ---------------------------------------------------------------- pieces
@@ -202,20 +206,26 @@ static Value product(Copy *c, const Op *mma) {
       ->res[0];
 }
 
-static Value first_column(Copy *c) {
+// The axis along which each group has half of what is added.
+static uint32_t half_axis(const Step *s) {
+  return s->rows ? 0 : 1;
+}
+
+// The half's first row or column.
+static Value half_from(Copy *c) {
   const Type *t = ir_type(c->s->f, c->s->mma->res[0]), i = type_scalar(DT_I32);
+  uint32_t n = t->ext[half_axis(c->s)] / GROUPS;
   Value group = ir_op(c->b, OP_GROUP, NULL, 0, NULL, 0, &i, 1, 0)->res[0];
-  return ir_2(c->b, OP_MUL, group,
-              ir_const_i(c->b, DT_I32, t->ext[1] / GROUPS));
+  return ir_2(c->b, OP_MUL, group, ir_const_i(c->b, DT_I32, n));
 }
 
 // Issues the group's half of what is added to memory.
 static Value issue_half(Copy *c, Value words) {
   Step *s = c->s;
   Type t = *ir_type(s->f, s->mma->res[0]);
-  t.ext[1] /= GROUPS;
+  t.ext[half_axis(s)] /= GROUPS;
   Value tile = gathered(c, words, 2), zero = zeros(c->b, t);
-  Value args[] = {tile, s->all, zero, first_column(c)};
+  Value args[] = {tile, s->all, zero, half_from(c)};
   ir_bare(c->b, OP_WG_FENCE);
   Value v =
       ir_op(c->b, OP_WGMMA, args, 4, s->mma->attrs, s->mma->nattrs, &t, 1, 0)
@@ -224,45 +234,58 @@ static Value issue_half(Copy *c, Value words) {
   return v;
 }
 
-// The columns of the group's half in place of all of them.
-static Value half_columns(Copy *c, Value v) {
+// Is v a slice along the axis that has halves?
+static bool is_halved(const Step *s, Value v) {
+  const Type *t = ir_type(s->f, v);
+  FragSlice slice = s->rows ? SLICE_ROW : SLICE_COL;
+  return t->kind == TK_FRAG && t->slice == slice;
+}
+
+// A slice along that axis, of the group's half in place of all.
+static Value half_of(Copy *c, Value v) {
+  const Op *op = ir_def(c->s->f, v);
   Type t = *ir_type(c->s->f, v);
+  if (!is_halved(c->s, v)) return need(c, v);
   t.ext[0] /= GROUPS;
-  IrAttr pos = attr_i(AT_POS, 1);
-  Value col = ir_op(c->b, OP_COORD, NULL, 0, &pos, 1, &t, 1, 0)->res[0];
-  Value from = first_column(c);
+  Value args[MAX_AXES];
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = half_of(c, op->args[i]);
+  Value part =
+      ir_op(c->b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
+          ->res[0];
+  if (op->code != OP_COORD) return part;
+  Value from = half_from(c);
   from = ir_op(c->b, OP_SPLAT, &from, 1, NULL, 0, &t, 1, 0)->res[0];
-  return ir_2(c->b, OP_ADD, col, from);
+  return ir_2(c->b, OP_ADD, part, from);
 }
 
 // Adds v, the group's half, at the copy's coordinate, if that is the loop's.
 static void add(Copy *c, Value v, Value when) {
   const Op *store = c->s->store;
   Value args[MAX_AXES + 3];
-  for (uint32_t k = 0; k < store->nargs; k++) {
-    const Type *t = ir_type(c->s->f, store->args[k]);
-    bool cols = t->kind == TK_FRAG && t->slice == SLICE_COL;
-    args[k] = k == 1 ? v
-              : cols ? half_columns(c, store->args[k])
-                     : need(c, store->args[k]);
-  }
+  for (uint32_t k = 0; k < store->nargs; k++)
+    args[k] = k == 1 ? v : half_of(c, store->args[k]);
   args[store->nargs] = when;
   IrAttr at[] = {attr_i(AT_ADD, 1), attr_i(AT_MASKED, 1)};
   ir_op(c->b, OP_GSTORE, args, store->nargs + 1, at, 2, NULL, 0, 0);
 }
 
-// Is the store's only column index the number of the column?
-static bool has_plain_columns(const Step *s) {
-  uint32_t n = 0;
-  for (uint32_t k = 2; k < s->store->nargs; k++) {
-    const Type *t = ir_type(s->f, s->store->args[k]);
-    const Op *op = ir_def(s->f, s->store->args[k]);
-    if (t->kind != TK_FRAG || t->slice != SLICE_COL) continue;
-    if (!op || op->code != OP_COORD || ir_attr_i(op, AT_POS, 0) != 1)
-      return false;
-    n++;
-  }
-  return n == 1;
+// Can a slice along that axis be made for half of it: of coordinates, scalars
+// and what is elementwise?
+static bool is_halvable(const Step *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  if (!is_halved(s, v)) return true;
+  if (!op || op->nargs > MAX_AXES) return false;
+  bool made = op->code == OP_COORD || op->code == OP_SPLAT ||
+              op->code == OP_CONST || op_info(op->code)->flags & OPF_ELEM;
+  for (uint32_t i = 0; made && i < op->nargs; i++)
+    made = is_halvable(s, op->args[i]);
+  return made;
+}
+
+static bool stores_halves(const Step *s) {
+  for (uint32_t k = 2; k < s->store->nargs; k++)
+    if (!is_halvable(s, s->store->args[k])) return false;
+  return true;
 }
 
 // ---------------------------------------------------------------- the step
@@ -405,7 +428,7 @@ static void region(const Rings *w, Region *r) {
               .body = op->regions[0]};
     if (w->groups == GROUPS && !w->apart && w->occupancy == 1 && classify(&s) &&
         is_tight(&s) && hop_beside_of_groups(w, s.mma) && has_halves(&s) &&
-        has_plain_columns(&s))
+        stores_halves(&s))
       rewrite(&s);
   }
 }

@@ -629,7 +629,7 @@ static bool fits_in_step(const Tiles *s, const Target *tg, const PassOpt *opt,
   enum { PLACES = 2, WORD = 2 };
   PassOpt all = *opt;
   all.spare_regs = all.spare_smem = 0;
-  if (!s->adds || groups != 2 || k != HW_GROUP_ROWS ||
+  if (!s->adds || groups != 2 || k % HW_GROUP_ROWS ||
       fits(s, tg, &all, groups, k))
     return false;
   int64_t rows = groups * HW_GROUP_ROWS, most = target_team(2, 6)->computes;
