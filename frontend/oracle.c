@@ -115,16 +115,25 @@ static Val *spread(Oracle *o, Frame *f, const Sym *s, const Val *v) {
 
 static void run_stmts(Oracle *o, Frame *f, const Stmt *const *s, uint32_t n);
 
+static Map copied(Oracle *o, const Map *m) {
+  Map r = {.arena = &o->arena};
+  for (uint32_t i = 0; i < m->cap; i++)
+    if (m->used[i]) map_put(&r, m->key[i], m->val[i]);
+  return r;
+}
+
+// Lets are values at their place in the step: nothing is remembered from one
+// step, or turn of a loop in it, to the next, but what is known in front.
 static void loop(Oracle *o, Frame *f, const Stmt *s) {
   const Sym *t = s->names.at[0].sym;
   int64_t n = oracle_dim(o, f, t->dim, NULL);
+  const Map known = f->memo;
   for (int64_t i = 0; i < n && !o->failed; i++) {
     f->idx[t->index_id] = s->reverse ? n - 1 - i : i;
-    // Lets are values at their place in the step: nothing is remembered
-    // from one step to the next.
-    f->memo = (Map){.arena = &o->arena};
+    f->memo = copied(o, &known);
     run_stmts(o, f, (const Stmt *const *)s->body.at, s->body.n);
   }
+  f->memo = known;
 }
 
 // Evaluated where it stands, unless it is a function of an index not bound

@@ -251,12 +251,18 @@ static Value neutral(Builder *b, const GradNode *n, DType t) {
   }
 }
 
+// Does condition i on several key axes exclude points of the sum n? Of one that
+// is added up, of a point of them for each task, whatever that is over.
+static bool excludes(const Emit *e, const GradNode *n, uint32_t i) {
+  uint64_t axes = grad_at(e->g, e->fold.at[i])->axes;
+  return !(axes & ~n->points) && ((axes | e->k->outer) & n->over);
+}
+
 // x, but of no effect where a condition on several key axes excludes the point.
 static Value folded(Emit *e, const GradNode *n, Value x) {
   Builder *b = &e->b;
   for (uint32_t i = 0; i < e->fold.n; i++) {
-    uint64_t axes = grad_at(e->g, e->fold.at[i])->axes;
-    if ((axes & ~n->points) || !(axes & n->over)) continue;
+    if (!excludes(e, n, i)) continue;
     Value none = neutral(b, n, ir_type(b->fn, x)->dtype);
     x = ir_3(b, OP_SELECT, grad_emit(e, e->fold.at[i]), x, none);
   }
@@ -267,8 +273,7 @@ static Value folded(Emit *e, const GradNode *n, Value x) {
 static bool has_folds(const Emit *e, const GradNode *n, Value x) {
   for (uint32_t i = 0; i < e->fold.n; i++) {
     uint64_t axes = grad_at(e->g, e->fold.at[i])->axes;
-    bool applies = !(axes & ~n->points) && (axes & n->over);
-    if (applies && (axes & ~axes_of(e, x))) return false;
+    if (excludes(e, n, i) && (axes & ~axes_of(e, x))) return false;
   }
   return true;
 }

@@ -200,10 +200,23 @@ uint32_t grad_row_axis(Grad *g, uint32_t axis) {
   return grad_axis(g, name, AX_PAR, a.extent);
 }
 
+// The axes of vectors that indices of s are, one each, whatever others are made
+// of, as heads of groups are.
+static uint64_t vector_axes(const Grad *g, const GradStore *s) {
+  GradStore own = {0};
+  uint64_t vecs = grad_role(g, AX_VEC), others = 0;
+  for (uint32_t i = 0; i < s->n; i++) {
+    uint64_t axes = grad_at(g, s->index[i])->axes;
+    if (axes & vecs) own.index[own.n++] = s->index[i];
+    else others |= axes;
+  }
+  return is_gpu(g) || !others ? plain_axes(g, &own) : 0;
+}
+
 // Of a matrix that sums products of vectors one axis counts rows, as they do
 // where they are made: a product of matrices, whose rows are tasks.
 void grad_use_rows(Grad *g, GradStore *s) {
-  uint64_t vecs = grad_role(g, AX_VEC), axes = plain_axes(g, s) & vecs;
+  uint64_t vecs = grad_role(g, AX_VEC), axes = vector_axes(g, s);
   Gid sum = axes & (axes - 1) && !(axes & g->local) ? sum_in(g, s->v, vecs) : 0;
   if (!sum || (axes & ~grad_at(g, sum)->axes)) return;
   uint64_t made = axes_made(g, grad_at(g, sum)->arg[0], axes);

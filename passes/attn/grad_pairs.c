@@ -13,7 +13,8 @@
 // No sum over keys is there, whose tiles would be products of matrices: a task
 // would have one row, and read all of its keys' vectors for it. A block of keys
 // is a matrix that a tile of rows is multiplied by. Not where running sums go
-// along the keys. GPUs.
+// along the keys, and not where what shows them differs in what is summed, as
+// lists of each head do. GPUs.
 #include "passes/attn/grad.h"
 #include "passes/attn/grad_emit.h"
 #include "passes/support/cost.h"
@@ -65,13 +66,19 @@ static bool runs(const Pairs *p, Gid x, uint64_t key) {
   return false;
 }
 
+// Is what shows a key the same wherever a pair is summed?
+static bool shows_alike(const Grad *g, uint64_t key, uint64_t axes) {
+  Gid seen = g->domain[first_of(key)];
+  return !seen || !(grad_at(g, seen)->axes & ~axes);
+}
+
 // The axis of keys of the pairs that s stores, or UINT32_MAX.
 static uint32_t key_of(const Pairs *p, const GradStore *s) {
   const Grad *g = p->g;
   uint64_t axes = grad_store_axes(g, s) & ~p->vecs, key = axes & p->keys;
   bool plain = false;
   if (!one(key) || (grad_at(g, s->v)->axes & p->vecs) || s->mask ||
-      s->physical || s->outer)
+      s->physical || s->outer || !shows_alike(g, key, axes))
     return UINT32_MAX;
   for (uint32_t i = 0; i < s->n; i++) {
     const GradNode *x = grad_at(g, s->index[i]);

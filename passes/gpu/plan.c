@@ -468,12 +468,16 @@ static void note_map(void *data, Op *op) {
   if (all.n == 2 && lower_view(p, &all, NULL, &w)) lower_set_lin(p, &w, LY_LIN);
 }
 
-// So what rows and columns have is theirs of such tiles.
+// So what rows and columns have is theirs of such tiles. Rows of no tile lie as
+// those of products do, of which a group has as many.
 static void map_homes(Place *p) {
   for (uint32_t i = p->nlin; i-- > 0;) {
     p->home[p->lin[i].row] = 2 * (i + 1) + ROLE_ROW;
     p->home[p->lin[i].col] = 2 * (i + 1) + ROLE_COL;
   }
+  uint32_t *wide = p->wide[p->tall];
+  if (p->home[p->tall] < 2 && wide[ROLE_ROW] % p->rows)
+    wide[ROLE_ROW] = wide[ROLE_COL] = round_up(wide[ROLE_ROW], p->rows);
 }
 
 typedef struct Reduced {

@@ -41,15 +41,23 @@ static bool has_fill_like(const Rings *w, const Region *r, const Op *fill) {
   return false;
 }
 
-// Is the tile of fill read in a loop behind it that fills the same tiles?
-// Slots are given back in the order in which they were filled: it has a ring of
-// its own, or the loop would wait for its slot for ever.
+static bool fills_like(const Rings *w, const Op *op, const Op *fill) {
+  bool some = false;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    some |= has_fill_like(w, op->regions[i], fill);
+  return some;
+}
+
+// Is the tile of fill read in a loop behind it that fills the same tiles, or
+// behind such a loop? Slots are given back in the order in which they were
+// filled: it has a ring of its own, or the loop would wait for its slot for
+// ever.
 static bool find_held(const Rings *w, const Op *fill) {
-  for (const Op *op = fill->next; op; op = op->next)
-    for (uint32_t i = 0; i < op->nregions; i++)
-      if (has_fill_like(w, op->regions[i], fill) &&
-          ir_mentions(op, fill->res[0]))
-        return true;
+  bool filled = false;
+  for (const Op *op = fill->next; op; op = op->next) {
+    filled = filled || fills_like(w, op, fill);
+    if (filled && ir_mentions(op, fill->res[0])) return true;
+  }
   return false;
 }
 

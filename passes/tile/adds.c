@@ -118,7 +118,8 @@ Value tile_adds_finite(KeyLoop *l, Builder *b, ValueMap *m) {
 }
 
 // old + the sum of the operands over the axis. A row's weight of a key that it
-// does not see is 0, but 0 * NaN is not: it is left out where there is one.
+// does not see is 0, but 0 * NaN is not: it is left out where there is one, and
+// where both operands are the key's own both are 0.
 static Value sum_of(KeyLoop *l, Builder *b, const Op *sum, ValueMap *m,
                     Value old) {
   const IrAttr *over = ir_attr(sum, AT_OVER);
@@ -130,8 +131,10 @@ static Value sum_of(KeyLoop *l, Builder *b, const Op *sum, ValueMap *m,
     return ir_2(b, OP_ADD, old, tiled ? ir_reduce(b, RK_SUM, x, &axis, 1) : x);
   }
   Value y = tile_need(l, b, sum->args[1], m);
-  if (type_has_axis(ir_type(b->fn, x), l->axis)) x = or_0(b, counts, x);
-  else y = or_0(b, counts, y);
+  bool keyed = type_has_axis(ir_type(b->fn, x), l->axis);
+  if (!keyed || type_has_axis(ir_type(b->fn, y), l->axis))
+    y = or_0(b, counts, y);
+  if (keyed) x = or_0(b, counts, x);
   Value args[4] = {x, y, old};
   bool keep = counts && l->finite;
   if (keep) args[3] = ir_2(b, OP_OR, l->finite, counts);

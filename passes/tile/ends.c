@@ -8,7 +8,7 @@
 // that is all rows behind its end. A sum of it and of another coordinate may
 // still lie in the tensor, in a place that belongs to another task.
 // Tests: test/passes/tile/row-ends.tir.
-#include "passes/tile/tile.h"
+#include "passes/tile/loop.h"
 
 static Dim dim_of(const Func *f, Value v) {
   DimTab *d = &f->mod->dims;
@@ -84,4 +84,16 @@ Value tile_row_ends(Tiler *t, Builder *b, const Op *op) {
   uint32_t lane = (uint32_t)t->plan.lane;
   return ir_2(b, OP_LT, t->coord[lane],
               ir_dim(b, t->from->axes.at[lane].extent));
+}
+
+// Keys behind the end of their axis are out of the tensor too.
+bool tile_ends_with_keys(const KeyLoop *l, const Op *op, const ValueMap *m) {
+  const Type *t = ir_type(l->t->from, op->args[0]);
+  uint32_t first = op->code == OP_STORE ? 2 : 1;
+  if (ir_attr_i(op, AT_INBOUNDS, 0)) return false;
+  for (uint32_t i = 0; i < t->n; i++)
+    if (t->size[i] == l->t->from->axes.at[l->axis].extent &&
+        vmap_get(m, op->args[first + i]) == l->t->coord[l->axis])
+      return true;
+  return false;
 }

@@ -53,15 +53,16 @@ Value tile_keep_if(Builder *b, Value mask, Value v, double other) {
 }
 
 // ---------------------------------------------------------------- on demand
-bool tile_ends_with_keys(const KeyLoop *l, const Op *op, const ValueMap *m) {
-  const Type *t = ir_type(l->t->from, op->args[0]);
-  uint32_t first = op->code == OP_STORE ? 2 : 1;
-  if (ir_attr_i(op, AT_INBOUNDS, 0)) return false;
-  for (uint32_t i = 0; i < t->n; i++)
-    if (t->size[i] == l->t->from->axes.at[l->axis].extent &&
-        vmap_get(m, op->args[first + i]) == l->t->coord[l->axis])
-      return true;
-  return false;
+// The product over the keys of accumulator i, or NULL.
+static const Op *inner_of(const KeyLoop *l, uint32_t i, OpCode code) {
+  const Op *def = ir_def(l->t->from, tile_yield(l->local)->args[i]);
+  bool inner = def && def->parent == l->local && def->code == code;
+  return inner && over_key(l, def) ? def : NULL;
+}
+
+static bool has_lanes(const KeyLoop *l, const Func *f, Value v) {
+  return l->t->plan.lane >= 0 &&
+         type_has_axis(ir_type(f, v), (uint32_t)l->t->plan.lane);
 }
 
 // Does v make up what a product adds up over the keys? Scores keep nothing of
@@ -75,16 +76,26 @@ static bool feeds(const KeyLoop *l, Value v, Value of, bool score) {
   return false;
 }
 
+// The same of sum i. An operand of a product that varies with the lanes is
+// masked as it is if it is open (add_dot).
+static bool feeds_sum(const KeyLoop *l, Value v, uint32_t i) {
+  const Op *dot = l->step > 1 ? inner_of(l, i, OP_DOT) : NULL;
+  bool score = l->fill != FILL_NEGINF, some = false;
+  if (!dot) return feeds(l, v, tile_yield(l->local)->args[i], score);
+  for (uint32_t k = 0; k < 2; k++)
+    some |= !has_lanes(l, l->t->from, dot->args[k]) &&
+            feeds(l, v, dot->args[k], score);
+  return some;
+}
+
 // Rows behind a sequence's end are those of the next one: as finite as its own.
 // A GPU leaves them to the mask, and copies tiles as they are.
 static bool stays(KeyLoop *l, const Op *op) {
   if (!l->t->gpu || l->fill == FILL_SELECT) return false;
   if (tile_is_made(l->t->from, op)) return true;
   if (lane_packed(l->t->from, op, l->axis)) return true;
-  for (uint32_t i = 0; i < l->n; i++) {
-    Value v = tile_yield(l->local)->args[i];
-    if (feeds(l, op->res[0], v, l->fill != FILL_NEGINF)) return false;
-  }
+  for (uint32_t i = 0; i < l->n; i++)
+    if (feeds_sum(l, op->res[0], i)) return false;
   return true;
 }
 
@@ -243,11 +254,6 @@ static Value repeat_uniform(KeyLoop *l, Builder *b, RKind k, Value v) {
   return ir_2(b, OP_POW, v, n);
 }
 
-static bool has_lanes(const KeyLoop *l, const Builder *b, Value v) {
-  return l->t->plan.lane >= 0 &&
-         type_has_axis(ir_type(b->fn, v), (uint32_t)l->t->plan.lane);
-}
-
 // Is v, of the stream, a load (cast or not)? clean_load has cleaned it.
 static bool is_loaded(const KeyLoop *l, Value v) {
   const Op *op = ir_def(l->t->from, v);
@@ -276,7 +282,7 @@ static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
   if (l->masked) {
     // The computed operand is the one that varies with the lanes.
     bool all = guard || l->fill == FILL_SELECT;
-    bool xl = has_lanes(l, b, x), yl = has_lanes(l, b, y);
+    bool xl = has_lanes(l, b->fn, x), yl = has_lanes(l, b->fn, y);
     bool ex = exposed(l, dot->args[0]), ey = exposed(l, dot->args[1]);
     bool cx = (xl || !yl) && (all || (xl && ex));
     x = clean_operand(l, b, dot->args[0], x, cx);
@@ -320,13 +326,6 @@ static Value reduce_term(KeyLoop *l, Builder *b, Value from, ValueMap *m,
   if (!type_has_axis(ir_type(b->fn, v), l->axis))
     return repeat_uniform(l, b, k, v);
   return ir_reduce(b, k == RK_COUNT ? RK_SUM : k, v, &l->axis, 1);
-}
-
-// The product over the keys of accumulator i, or NULL.
-static const Op *inner_of(const KeyLoop *l, uint32_t i, OpCode code) {
-  const Op *def = ir_def(l->t->from, tile_yield(l->local)->args[i]);
-  bool inner = def && def->parent == l->local && def->code == code;
-  return inner && over_key(l, def) ? def : NULL;
 }
 
 static uint32_t uses_of(const Region *r, Value v) {

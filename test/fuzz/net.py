@@ -13,7 +13,8 @@ draw; what is wrong then is judged again by the largest of several. --full
 also compiles objects for each target, with ptxas, and writes time, runs of
 ptxas, registers and spilled bytes to --tsv. --reduce makes the first program of
 each failure as small as it fails the same way. What fails stays in --dir.
---refused=N: no failure, if a target refuses at most N programs.
+--refused=N: no failure, if a target refuses at most N programs. Of targets cpu
+is the CPU's code by the interpreter, where --no-cpu leaves out what is compiled.
 
 --relations: each program's code for the CPU beside that of what rules make of
 it (relations.py), on arrays; an outcome for each rule.
@@ -129,7 +130,7 @@ class Net:
 
     def split(self, res, targets, rc, said):
         at, parts = 0, {}
-        for m in re.finditer(r"^p for (\w+): (\w+)\n", said, re.M):
+        for m in re.finditer(r"^p for (\w+)\S*: (\w+)\n", said, re.M):
             parts[m[1]] = (m[2] == "right", said[at:m.start()])
             at = m.end()
         if rc is None or (not parts and targets) or rc not in (0, 1):
