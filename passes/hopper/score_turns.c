@@ -41,6 +41,7 @@
 // warp_specialize. Tests: test/passes/score_turns, test/wave/own-columns.test.
 #include "passes/pass.h"
 
+#include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
 
@@ -49,6 +50,7 @@ enum { HALVES = 2 };  // of the weights
 
 typedef struct Team {
   Func *f;
+  const Target *target;
   Arena *arena;
   Value wg;
   bool *own;                            // by value: not the same in all groups
@@ -269,6 +271,16 @@ static bool are_sums_late(const Turns *s) {
   return true;
 }
 
+// Is a group's product one instruction for some keys? Of as many sums as a
+// thread of the launch has registers it is two (codegen/nv/wgmma.c), and halves
+// are four.
+static bool is_one(const Turns *s) {
+  const Func *f = s->t->f;
+  int64_t threads = ir_attr_i(ir_launch(f), AT_THREADS, HW_GROUP_THREADS);
+  return ir_type(f, s->product->res[0])->ext[1] / 2 <
+         s->t->target->gpu.regs / threads;
+}
+
 // The weights of the first keys can be multiplied while those of the others are
 // made: what they are made of by element is made for each half.
 static void find_halves(Turns *s) {
@@ -276,7 +288,7 @@ static void find_halves(Turns *s) {
   for (const Op *op = s->body->first; op; op = op->next)
     if (op->code == OP_WGMMA && op->args[0] == s->weights) s->product = op;
   bool ok = ir_count_uses(f, s->weights) == 1 && s->product->nargs == 4 &&
-            ir_attr_i(s->product, AT_TRANS, 0) && are_sums_late(s);
+            ir_attr_i(s->product, AT_TRANS, 0) && are_sums_late(s) && is_one(s);
   if (!ok) return;
   s->half = NEWN(s->t->arena, bool, f->values.n);
   for (const Op *op = s->body->last; op; op = op->prev)
@@ -727,8 +739,12 @@ static void join(Team *t, Region *r) {
   }
 }
 
-static void team(Func *f, Region *r) {
-  Team t = {.f = f, .arena = f->mod->arena, .wg = r->params.at[0], .ok = true};
+static void team(Func *f, const Target *target, Region *r) {
+  Team t = {.f = f,
+            .target = target,
+            .arena = f->mod->arena,
+            .wg = r->params.at[0],
+            .ok = true};
   Turns s[MAX_LOOPS] = {{0}};
   t.own = NEWN(t.arena, bool, f->values.n);
   t.own[t.wg] = true;
@@ -751,14 +767,14 @@ static void team(Func *f, Region *r) {
 }
 
 bool pass_score_turns(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)cx, (void)opt;
+  (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     for (Op *op = f->body->first; op; op = op->next) {
       const IrAttr *teams = op->code == OP_ROLES ? ir_attr(op, AT_TEAMS) : NULL;
       for (uint32_t k = 0; teams && k < op->nregions; k++)
         if (op->regions[k]->params.n && teams->list[k] == 2 * HW_GROUP_THREADS)
-          team(f, op->regions[k]);
+          team(f, opt->target, op->regions[k]);
     }
   }
   return true;
