@@ -32,14 +32,15 @@ static uint64_t bits_of(const Type *t, bool trans) {
   return kind[t->layout] << 62 | sbo << 32 | lbo << 16;
 }
 
-static Desc desc_of(Gpu *n, Tile s, const Type *t, bool trans) {
+// from: the first row that is summed, of an operand whose rows are.
+static Desc desc_of(Gpu *n, Tile s, const Type *t, bool trans, uint32_t from) {
   Cg *g = n->g;
   Desc d = {.panel = smem_panel_bytes(t),
             .rows = t->ext[0],
             .trans = trans,
             .k = 32 / (uint32_t)dtype_size(t->dtype)};
   uint64_t bits = bits_of(t, trans), high = bits >> 32 << 32;
-  uint32_t low = (uint32_t)bits + (s.base >> 4);
+  uint32_t low = (uint32_t)bits + ((s.base + from * d.panel) >> 4);
   V v = e_iadd(g, n->desc0, gpu_i32(n, low));
   if (s.var) v = e_iadd(g, v, s.var);
   v = LLVMBuildZExt(g->b, v, LLVMInt64TypeInContext(g->lc), "");
@@ -315,8 +316,9 @@ void nv_wgmma(Gpu *n, const Op *op) {
   const Type *ct = gpu_res_type(n, op);
   uint32_t k = at->ext[c.ta ? 0 : 1];
   c.steps = k * (uint32_t)dtype_size(at->dtype) / 32;
-  c.b = desc_of(n, gpu_operand_b(n, op), bt, c.tb);
-  if (!regs) c.a = desc_of(n, gpu_operand_a(n, op), at, c.ta);
+  uint32_t from = (uint32_t)ir_attr_i(op, AT_POS, 0);
+  c.b = desc_of(n, gpu_operand_b(n, op), bt, c.tb, from);
+  if (!regs) c.a = desc_of(n, gpu_operand_a(n, op), at, c.ta, 0);
   if (!c.fresh) memcpy(r.w, gpu_frag(n, op->args[2])->w, r.n * sizeof *r.w);
   if (!c.fresh && copies_sum(n->f, op)) copy_words(n, &r);
   uint32_t blocks = ct->ext[0] / M, per_m = ct->ext[1] / 2;

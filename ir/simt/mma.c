@@ -225,6 +225,7 @@ static Product product_of(Wave *w, const Op *op) {
                .async = op->code == OP_WGMMA};
   p.k = p.at->ext[p.ta ? 0 : 1];
   *(frag_takes_rows(wave_in(w)->f, op) ? &p.from_a : &p.from) = first_of(w, op);
+  if (p.async) p.from_k = (uint32_t)ir_attr_i(op, AT_POS, 0);
   p.rows = 16 * w->grp->waves;
   p.dealt = ir_attr_i(op, AT_DEALT, 0);
   if (p.dealt) *(p.tb ? &p.from_k : &p.from) += 16 * (w->id - w->grp->first);

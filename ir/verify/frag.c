@@ -367,6 +367,14 @@ static uint32_t dealt(const Verifier *v, const Op *op, uint32_t rows) {
                                     : rows;
 }
 
+// Rows of b that the product sums: all, or with attr pos those from there on.
+static uint32_t summed(const Op *op, uint32_t rows, uint32_t k) {
+  const IrAttr *pos = ir_attr(op, AT_POS);
+  if (!pos || pos->i < 0 || pos->i % 8 || !ir_attr_i(op, AT_TRANS, 0))
+    return pos ? 0 : rows;
+  return pos->i + k <= rows ? k : 0;
+}
+
 static bool check_mma(Verifier *v, const Op *op) {
   const Type *a = arg_type(v, op, 0), *b = arg_type(v, op, 1);
   const Type *c = res_type(v, op);
@@ -389,16 +397,16 @@ static bool check_mma(Verifier *v, const Op *op) {
   bool one = ir_attr_i(op, AT_DEALT, 0) && !in_regs && a->ext[0] == warp;
   bool part = frag_takes_rows(v->f, op);
   if (a->ext[ta ? 1 : 0] != m && !one && !part) return wrong_operand(v, op, 0);
-  uint32_t rows = dealt(v, op, b->ext[0]);
+  uint32_t rows = dealt(v, op, b->ext[0]), k = a->ext[ta ? 0 : 1];
   uint32_t n = trans ? b->ext[1] : rows;
   bool some = op->nargs > 3 && !part;
   if ((some ? n < c->ext[1] : n != c->ext[1]) ||
-      (trans ? rows : b->ext[1]) != a->ext[ta ? 0 : 1])
+      (trans ? summed(op, rows, k) : b->ext[1]) != k)
     return wrong_operand(v, op, 1);
   if (some && b->layout == LY_ROW) return wrong_operand(v, op, 1);
   if (op->nargs > 2 && !type_eq(arg_type(v, op, 2), c))
     return wrong_operand(v, op, 2);
-  return check_spans(v, op, a->ext[ta ? 0 : 1], c->ext[1]);
+  return check_spans(v, op, k, c->ext[1]);
 }
 
 // What the instruction takes: one warpgroup, 64 rows a time, swizzled tiles.

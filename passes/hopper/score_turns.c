@@ -24,26 +24,40 @@
 // Groups that have columns of the sums each need all weights. What of a step
 // depends on the group are those columns alone: all else is made by the group
 // whose turn it is. It hands over the weights, and of rows what was reduced of
-// scores. A group's sums of rows are those of its own steps, and are joined
+// scores. Both come in halves of the keys: while the first one's weights are
+// multiplied the second one's are made, of which the tensor cores would have
+// nothing to do otherwise:
+//
+//   %p0 = cast(exp2(..fcols(%s) {pos = 0}))
+//   sstore(%B0, %p0), bar_sync
+//   %a0 = wgmma(%p0, %k, %acc * %x, ..) {pos = 0}
+//   %p1 = cast(exp2(..fcols(%s) {pos = 32}))
+//   sstore(%B1, %p1), bar_sync
+//   %a1 = wgmma(%p1, %k, %a0, ..) {pos = 32}
+//
+// A group's sums of rows are those of its own steps, and are joined
 // behind the loops. The weights' tile is read by the group that writes it next,
 // so that no step waits for it to be free. Level frag; sm_90a. Needs:
 // warp_specialize. Tests: test/passes/score_turns, test/wave/own-columns.test.
 #include "passes/pass.h"
 
+#include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
 
 enum { MAX_HANDED = 4, MAX_LOOPS = 8, MAX_YIELDED = 16 };
+enum { HALVES = 2 };  // of the weights
 
 typedef struct Team {
   Func *f;
+  const Target *target;
   Arena *arena;
   Value wg;
-  bool *own;                    // by value: not the same in all groups
-  Value tile, row[MAX_HANDED];  // what is handed over: memory
+  bool *own;                            // by value: not the same in all groups
+  Value tile[HALVES], row[MAX_HANDED];  // what is handed over: memory
   Op *loop[MAX_LOOPS];
   uint32_t nloops, nrows;
-  bool ok;
+  bool ok, halves;
 } Team;
 
 // One loop.
@@ -54,7 +68,9 @@ typedef struct Turns {
   Region *body;
   bool *late;    // by value: made of scores
   bool *needed;  // by value: by the group whose turn it is not
+  bool *half;    // by value: made for each half of the keys
   Value count, weights, handed[MAX_HANDED];
+  const Op *product;          // of the weights
   uint32_t counted, nhanded;  // number of the carried value `count`
 } Turns;
 
@@ -219,6 +235,68 @@ static bool find_count(Turns *s) {
   return s->count != 0;
 }
 
+// ---------------------------------------------------------------- halves
+// All columns of scores, in the accumulator's layout.
+static bool is_all(const Turns *s, Value v) {
+  const Type *t = ir_type(s->t->f, v), *p = ir_type(s->t->f, s->weights);
+  return t->kind == TK_FRAG && t->slice == SLICE_NONE &&
+         t->layout == p->layout && t->ext[0] == p->ext[0] &&
+         t->ext[1] == p->ext[1];
+}
+
+static bool is_by_element(const Op *op) {
+  return op->nres == 1 && !op->nregions &&
+         (op_info(op->code)->flags & OPF_ELEM || op->code == OP_BCAST ||
+          op->code == OP_SPLAT || op->code == OP_CONST);
+}
+
+// Is v made of scores for the weights and for sums of rows alone?
+static bool is_for_weights(const Turns *s, Value v) {
+  if (v == s->weights) return true;
+  for (const Op *op = s->body->first; op; op = op->next) {
+    if (!ir_mentions(op, v)) continue;
+    if (!op->nres || op->nregions) return false;
+    if (!s->half[op->res[0]] && !is_sum(s, op->res[0])) return false;
+  }
+  return true;
+}
+
+// Sums of halves are there behind the product of the first one: does nothing in
+// front of it read one?
+static bool are_sums_late(const Turns *s) {
+  for (const Op *op = s->body->first; op != s->product; op = op->next)
+    for (const Op *o = op->next; o != s->product; o = o->next)
+      if (op->nres == 1 && is_sum(s, op->res[0]) && ir_mentions(o, op->res[0]))
+        return false;
+  return true;
+}
+
+// Is a group's product one instruction for some keys? Of as many sums as a
+// thread of the launch has registers it is two (codegen/nv/wgmma.c), and halves
+// are four.
+static bool is_one(const Turns *s) {
+  const Func *f = s->t->f;
+  int64_t threads = ir_attr_i(ir_launch(f), AT_THREADS, HW_GROUP_THREADS);
+  return ir_type(f, s->product->res[0])->ext[1] / 2 <
+         s->t->target->gpu.regs / threads;
+}
+
+// The weights of the first keys can be multiplied while those of the others are
+// made: what they are made of by element is made for each half.
+static void find_halves(Turns *s) {
+  Func *f = s->t->f;
+  for (const Op *op = s->body->first; op; op = op->next)
+    if (op->code == OP_WGMMA && op->args[0] == s->weights) s->product = op;
+  bool ok = ir_count_uses(f, s->weights) == 1 && s->product->nargs == 4 &&
+            ir_attr_i(s->product, AT_TRANS, 0) && are_sums_late(s) && is_one(s);
+  if (!ok) return;
+  s->half = NEWN(s->t->arena, bool, f->values.n);
+  for (const Op *op = s->body->last; op; op = op->prev)
+    if (is_by_element(op) && is_all(s, op->res[0]) && s->late[op->res[0]] &&
+        is_for_weights(s, op->res[0]))
+      s->half[op->res[0]] = true;
+}
+
 static bool find(Turns *s) {
   s->body = s->loop->regions[0];
   find_late(s);
@@ -244,8 +322,11 @@ static Value memory(Team *t, Type type) {
 
 static void make_memory(Team *t, const Turns *s) {
   const Type *p = ir_type(t->f, s->weights);
-  if (!t->tile)
-    t->tile = memory(t, type_smem(p->dtype, 1, p->ext[0], p->ext[1], LY_SW128));
+  Type all = type_smem(p->dtype, 1, p->ext[0], p->ext[1], LY_SW128);
+  if (t->halves)
+    all = type_smem(p->dtype, 1, p->ext[0], p->ext[1] / HALVES, LY_SW64);
+  for (uint32_t i = 0; i < (t->halves ? HALVES : 1); i++)
+    if (!t->tile[i]) t->tile[i] = memory(t, all);
   for (; t->nrows < s->nhanded; t->nrows++)
     t->row[t->nrows] = memory(t, type_smem(DT_F32, 1, 1, p->ext[0], LY_ROW));
 }
@@ -269,6 +350,7 @@ typedef struct Side {
   Builder *b;
   ValueMap m;
   const Op *at;
+  Value weights;  // of a half
   bool mine, taken;
 } Side;
 
@@ -293,16 +375,98 @@ static void yield_side(const Side *x) {
   ir_yield(x->b, v, y->nargs);
 }
 
+static void hand_over(Side *x, uint32_t half, Value weights) {
+  store(x->b, x->s->t->tile[half], weights, false);
+  ir_bare(x->b, OP_FENCE_ASYNC);
+  barrier(x->b, 0);
+}
+
+// What v has of a half of the keys.
+static Value of_half(Side *x, ValueMap *m, uint32_t half, Value v) {
+  const Turns *s = x->s;
+  if (s->half[v]) return vmap_get(m, v);
+  Value all = vmap_get(&x->m, v);
+  if (!is_all(s, v)) return all;
+  Type t = *ir_type(s->t->f, v);
+  t.ext[1] /= HALVES;
+  IrAttr pos = attr_i(AT_POS, half * t.ext[1]);
+  return ir_op(x->b, OP_FCOLS, &all, 1, &pos, 1, &t, 1, 0)->res[0];
+}
+
+static void put_sum(Side *x, uint32_t half, const Op *op, Value part) {
+  Value sum = op->res[0];
+  if (half) part = ir_2(x->b, OP_ADD, vmap_get(&x->m, sum), part);
+  vmap_put(&x->m, sum, part);
+}
+
+// Weights of a half, and sums of rows.
+static void put_half(Side *x, uint32_t half) {
+  Turns *s = x->s;
+  Func *f = s->t->f;
+  ValueMap m = {.arena = s->t->arena};
+  for (const Op *op = s->start; op; op = op->next) {
+    bool made = op->nres == 1 && s->half[op->res[0]];
+    bool sum = op->nres == 1 && is_sum(s, op->res[0]);
+    if (!made && !(sum && s->half[op->args[0]])) continue;
+    for (uint32_t i = 0; i < op->nargs; i++)
+      vmap_put(&m, op->args[i], of_half(x, &m, half, op->args[i]));
+    const Op *c = ir_clone(x->b, f, op, &m, NULL);
+    if (sum) put_sum(x, half, op, c->res[0]);
+    else
+      ir_info(f, c->res[0])->type.ext[1] =
+          ir_type(f, s->weights)->ext[1] / HALVES;
+  }
+  x->weights = vmap_get(&m, s->weights);
+  hand_over(x, half, x->weights);
+}
+
+// Adds the product of a half's weights to `sum`.
+static Value multiply(Side *x, uint32_t half, Value weights, Value sum) {
+  const Turns *s = x->s;
+  const Op *op = s->product;
+  Value args[] = {weights, vmap_get(&x->m, op->args[1]), sum,
+                  vmap_get(&x->m, op->args[3])};
+  Op *c = ir_op(x->b, OP_WGMMA, args, 4, op->attrs, op->nattrs,
+                ir_type(s->t->f, op->res[0]), 1, 0);
+  int64_t keys = ir_type(s->t->f, s->weights)->ext[1] / HALVES;
+  ir_set_attr(s->t->f, c, attr_i(AT_POS, half * keys));
+  return c->res[0];
+}
+
+static void put_products(Side *x) {
+  const Op *op = x->s->product;
+  Value sum = vmap_get(&x->m, op->args[2]);
+  for (uint32_t i = 0; i < HALVES; i++) {
+    if (i && x->mine) {
+      put_half(x, i);
+      ir_bare(x->b, OP_WG_FENCE);
+    } else if (i) {
+      barrier(x->b, 0);
+    }
+    sum = multiply(x, i, x->mine ? x->weights : x->s->t->tile[i], sum);
+  }
+  vmap_put(&x->m, op->res[0], sum);
+}
+
+// Is op put where halves are? Their sums of rows, too.
+static bool put_by_halves(Side *x, const Op *op) {
+  Turns *s = x->s;
+  if (!s->t->halves || op->nres != 1) return false;
+  bool sum = is_sum(s, op->res[0]) && s->half[op->args[0]];
+  if (op == s->product) put_products(x);
+  else if (x->mine && op->res[0] == s->weights) put_half(x, 0);
+  else if (!x->mine || (!sum && !s->half[op->res[0]])) return false;
+  return true;
+}
+
 static void put_own(Side *x, const Op *op) {
   Turns *s = x->s;
+  if (put_by_halves(x, op)) return;
   const Op *c = ir_clone(x->b, s->t->f, op, &x->m, NULL);
   for (uint32_t i = 0; i < s->nhanded; i++)
     if (op->nres && op->res[0] == s->handed[i])
       store(x->b, s->t->row[i], c->res[0], true);
-  if (!op->nres || op->res[0] != s->weights) return;
-  store(x->b, s->t->tile, c->res[0], false);
-  ir_bare(x->b, OP_FENCE_ASYNC);
-  barrier(x->b, 0);
+  if (op->nres && op->res[0] == s->weights) hand_over(x, 0, c->res[0]);
 }
 
 static void take(Side *x) {
@@ -314,7 +478,7 @@ static void take(Side *x) {
     Op *r = ir_op(x->b, OP_SLOAD, &s->t->row[i], 1, &trans, 1, &row, 1, 0);
     vmap_put(&x->m, s->handed[i], r->res[0]);
   }
-  vmap_put(&x->m, s->weights, s->t->tile);
+  vmap_put(&x->m, s->weights, s->t->tile[0]);
   x->taken = true;
 }
 
@@ -337,6 +501,7 @@ static void put_others(Side *x, const Op *op) {
     return;
   if (!x->taken && mentions_late(s, op)) take(x);
   if (made && (is_handed(s, op->res[0]) || op->res[0] == s->weights)) return;
+  if (put_by_halves(x, op)) return;
   if (!adds_nothing(x, op)) ir_clone(x->b, s->t->f, op, &x->m, NULL);
 }
 
@@ -574,16 +739,23 @@ static void join(Team *t, Region *r) {
   }
 }
 
-static void team(Func *f, Region *r) {
-  Team t = {.f = f, .arena = f->mod->arena, .wg = r->params.at[0], .ok = true};
+static void team(Func *f, const Target *target, Region *r) {
+  Team t = {.f = f,
+            .target = target,
+            .arena = f->mod->arena,
+            .wg = r->params.at[0],
+            .ok = true};
   Turns s[MAX_LOOPS] = {{0}};
   t.own = NEWN(t.arena, bool, f->values.n);
   t.own[t.wg] = true;
   while (mark_region(&t, r)) continue;
   find_loops(&t, r);
+  t.halves = true;
   for (uint32_t i = 0; i < t.nloops && t.ok; i++) {
     s[i] = (Turns){.t = &t, .loop = t.loop[i]};
     t.ok = find(&s[i]);
+    if (t.ok && is_straight(&s[i])) find_halves(&s[i]);
+    t.halves &= !t.ok || !is_straight(&s[i]) || s[i].half;
   }
   if (!t.ok || !t.nloops) return;
   for (uint32_t i = 0; i < t.nloops; i++) {
@@ -595,14 +767,14 @@ static void team(Func *f, Region *r) {
 }
 
 bool pass_score_turns(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)cx, (void)opt;
+  (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     for (Op *op = f->body->first; op; op = op->next) {
       const IrAttr *teams = op->code == OP_ROLES ? ir_attr(op, AT_TEAMS) : NULL;
       for (uint32_t k = 0; teams && k < op->nregions; k++)
         if (op->regions[k]->params.n && teams->list[k] == 2 * HW_GROUP_THREADS)
-          team(f, op->regions[k]);
+          team(f, opt->target, op->regions[k]);
     }
   }
   return true;

@@ -295,6 +295,16 @@ static Dim most_parts(const Func *f, const Target *t, Dim keys, bool few,
   return dim_bin(d, DIM_FLOORDIV, up, least);
 }
 
+// Parts have whole tiles, as many each: no more of them than have some. What
+// joins would ask for those without keys.
+static Dim with_keys(DimTab *d, Dim keys, Dim parts, int64_t unit) {
+  Dim tiles = dim_ceildiv(d, keys, unit), less = dim_const(d, -1);
+  Dim up = dim_bin(d, DIM_ADD, tiles, dim_bin(d, DIM_ADD, parts, less));
+  Dim each = at_least_one(d, dim_bin(d, DIM_FLOORDIV, up, parts));
+  up = dim_bin(d, DIM_ADD, tiles, dim_bin(d, DIM_ADD, each, less));
+  return at_least_one(d, dim_bin(d, DIM_FLOORDIV, up, each));
+}
+
 // As many parts as give the target its tasks. Few rows whose keys are as many
 // as the shape says have a task for each multiprocessor, which asks for all
 // that memory gives it: a second one only waits beside it, and what joins takes
@@ -305,7 +315,10 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
   bool even = gpu && few && !is_read(f, pass) && multiplies(f);
   DimTab *d = &f->mod->dims;
   uint32_t axis = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
-  Dim keys = keys_of(f, pass, tg, told, p);
+  // Groups with columns of their own have long steps, few of them a part.
+  bool columns = gpu && p->part >= 0;
+  bool brief = columns && is_read(f, pass);
+  Dim keys = keys_of(f, pass, tg, told || brief, p);
   bool counts =
       find_widest(f, pass, &p->beside) && !p->serial && !(p->outer >> axis & 1);
   p->places = gpu ? wave_of(f, pass, tg) : 0;
@@ -324,9 +337,10 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
       : gpu ? gpu_parts(d, p->places, have)
             : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
   int by = tile_plan_axis(f, pass, p);
-  Dim most =
-      each ? keys : most_parts(f, tg, keys, even || (told && by >= 0), p, by);
+  bool more = even || brief || (told && by >= 0);
+  Dim most = each ? keys : most_parts(f, tg, keys, more, p, by);
   p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
+  if (columns && !each) p->parts = with_keys(d, keys, p->parts, p->tile_k);
   if (told && counts) count_parts(d, keys, are_several(f, by), p);
 }
 
