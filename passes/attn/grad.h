@@ -381,6 +381,12 @@ Gid grad_steps_of(const Grad *g, Gid x);
 // Is there one? What its steps have is made again of their states: the program
 // stores nothing of them.
 bool grad_has_steps(const Grad *g);
+// Are states of the walk matrices, on a GPU? Its tasks are few then, and its
+// steps long: gradients that sum such states are made by others.
+bool grad_has_matrices(const Grad *g, Gid walk);
+// Where there is such a walk: has kernel k room for the matrices that s sums,
+// beside those that it has?
+bool grad_has_room(const Grad *g, const GradKernel *k, const GradStore *s);
 // What x is made of: of a walk of any step, what its steps need.
 const Gid *grad_operands(const Grad *g, Gid x, uint32_t *n);
 

@@ -10,6 +10,7 @@
 // stored. Both are recurrences whose steps are nodes of the graph; the second
 // is linear in l. They go step by step, and keep each state of each step.
 #include "passes/attn/grad_emit.h"
+#include "passes/support/cost.h"
 
 static bool is_body(const Grad *g, const GradNode *n) {
   return n->code == GRAD_WALK && g->walks.at[n->attr].nstates;
@@ -292,4 +293,35 @@ void grad_emit_body(Emit *e) {
   e->b = outer;
   for (uint32_t i = 0; i < w.nstates; i++) e->memo[w.any[i].last] = op->res[i];
   stores(e, true);
+}
+
+bool grad_has_matrices(const Grad *g, Gid walk) {
+  const GradWalk *w = &g->walks.at[grad_at(g, walk)->attr];
+  bool some = false;
+  for (uint32_t i = 0; i < w->nstates; i++) {
+    uint64_t vecs = w->any[i].axes & grad_role(g, AX_VEC);
+    some |= (vecs & (vecs - 1)) != 0;
+  }
+  return some && g->opt->target->kind == TARGET_GPU;
+}
+
+// Matrices that x is made of, of nodes that were not seen.
+static uint32_t matrices(const Grad *g, Gid x, bool *seen) {
+  const GradNode *n = grad_at(g, x);
+  uint64_t vecs = n->axes & grad_role(g, AX_VEC) & ~g->local;
+  bool read = n->code == OP_LOAD || n->code == GRAD_RESULT;
+  if (seen[x]) return 0;
+  seen[x] = true;
+  if (read || grad_is_made(n->code)) return read && (vecs & (vecs - 1));
+  uint32_t all = 0;
+  for (uint32_t i = 0; i < n->n; i++) all += matrices(g, n->arg[i], seen);
+  return all;
+}
+
+bool grad_has_room(const Grad *g, const GradKernel *k, const GradStore *s) {
+  bool *seen = NEWN(g->arena, bool, g->nodes.n);
+  uint32_t own = grad_has_steps(g) ? matrices(g, s->v, seen) : 0, all = own;
+  for (uint32_t i = 0; own && i < k->n; i++)
+    all += matrices(g, k->store[i].v, seen);
+  return all <= COST_GRAD_MATRICES || !own;
 }

@@ -477,13 +477,14 @@ static const GradRead *read_in(const Plan *p, Gid x) {
 }
 
 // The walk of any step that makes s: a result of it, or at each step what is
-// made of its states alone. 0: none.
+// made of its states alone; of matrices only what it makes itself. 0: none.
 static Gid steps_in(const Grad *g, const GradStore *s) {
   const GradNode *n = grad_at(g, s->v);
   if (n->code == GRAD_RESULT) return n->attr >= GRAD_STATES ? n->arg[0] : 0;
   Gid walk = s->outer || s->mask ? 0 : grad_steps_of(g, s->v);
   uint64_t vecs = grad_role(g, AX_VEC);
-  if (!walk) return 0;
+  bool own = g->tensors.at[s->tensor].from == GF_MADE;
+  if (!walk || (!own && grad_has_matrices(g, walk))) return 0;
   uint64_t all = grad_at(g, walk)->axes & ~vecs;
   if ((grad_store_axes(g, s) & ~vecs) != all || (n->axes & ~vecs & ~all))
     return 0;
@@ -507,8 +508,7 @@ static uint64_t inner_of(Plan *p, Gid x) {
   return all & ~p->vecs;
 }
 
-// Registers of a thread of a GPU that hold the sums of s: a group of threads
-// has the rows of a tile, each with all columns.
+// Registers of a thread of a GPU for sums of s: a group has a tile's rows.
 static int64_t sums_of(const Plan *p, const GradStore *s) {
   const Grad *g = p->g;
   int64_t n = is_gpu(g) ? HW_GROUP_ROWS : 0, lo, hi;
@@ -660,8 +660,8 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows,
     GradKernel *k = &g->kernel[i];
     bool alike = k->rows == rows || (inner && k->inner == inner);
     if (k->outer != outer || !alike || k->n == MAX_GRADS) continue;
-    if (k->side != s->side) continue;
-    if (k->walk || k->alone || s->alone || !has_tiles(p, s, k)) continue;
+    if (k->side != s->side || k->walk || k->alone || s->alone) continue;
+    if (!has_tiles(p, s, k) || !grad_has_room(g, k, s)) continue;
     if (k->sums && k->sums + sums > COST_GRAD_SUMS) continue;
     if (!walks_alike(g, s, k) || is_behind_other(p, s, k)) continue;
     k->sums += sums;

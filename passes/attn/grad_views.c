@@ -8,7 +8,12 @@
 // parts of the rows, and nothing sums them, d is 64 * part + row. What is made
 // along other steps of a chunk (a write's, beside a read's) is moved there:
 // products are the same then, and are made once. What a step sums of vectors
-// that such kernels do without is made before.
+// that such kernels do without is made before. A sum over all steps of what
+// they make is one of their sums over a chunk:
+//
+//   before  sum over b, t of f(made[t // 64, t % 64, d])
+//   after   sum over b, chunk of part[b, chunk, d]
+//           part[b, chunk, d] = sum over use of f(what is made)
 #include "passes/attn/grad.h"
 
 // How the tensor that n loads is read, if that is of a view; or NULL.
@@ -194,9 +199,8 @@ static Search find_views(const Grad *g, const GradStore *s) {
   return found;
 }
 
-// May a kernel of chunks store it, at index `at` for its steps?
-static bool is_of_chunks(const Grad *g, const GradStore *s, const Search *found,
-                         uint32_t *at) {
+// Can a kernel of chunks make it of what it has?
+static bool is_made_there(const Grad *g, const Search *found) {
   bool kept =
       !found->view || found->shifted || (found->over & found->view->few);
   for (uint32_t i = 0; i < g->views.n && !kept; i++) {
@@ -204,7 +208,13 @@ static bool is_of_chunks(const Grad *g, const GradStore *s, const Search *found,
     if (!found->views[i]) continue;
     kept = v->kept || (v->few && v->local != found->view->local);
   }
-  return !kept && !found->sums && !s->physical && is_alone(g, s) &&
+  return !kept && !found->sums;
+}
+
+// May it store that, at index `at` for its steps?
+static bool is_of_chunks(const Grad *g, const GradStore *s, const Search *found,
+                         uint32_t *at) {
+  return is_made_there(g, found) && !s->physical && is_alone(g, s) &&
          find_step(g, s, found->view->axis, at);
 }
 
@@ -227,12 +237,31 @@ static void keep(Grad *g) {
   }
 }
 
+static ByChunk in_chunk(Grad *g, const GradView *to) {
+  ByChunk c = {.g = g, .to = *to, .done = {.arena = g->arena}};
+  Gid size = grad_int(g, to->steps);
+  Gid first = grad_2(g, OP_MUL, grad_index(g, to->chunk), size);
+  c.step = grad_2(g, OP_ADD, first, grad_index(g, to->local));
+  return c;
+}
+
+static Gid is_step(const ByChunk *c) {
+  Gid end = grad_dim(c->g, c->g->axes.at[c->to.axis].axis.extent);
+  return grad_2(c->g, OP_LT, c->step, end);
+}
+
+// By the kernel that makes the view.
+static void beside(GradStore *s, const GradView *v) {
+  s->rank = v->rank;
+  s->first = v->first;
+  s->side = v->side;
+  s->alone = v->alone && !v->parts;
+}
+
 static void to_chunks(Grad *g, GradStore *s, const Search *found, uint32_t at) {
   uint32_t row = 0;
-  ByChunk c = {.g = g, .to = *found->view, .done = {.arena = g->arena}};
+  ByChunk c = in_chunk(g, found->view);
   Gid size = grad_int(g, c.to.steps);
-  Gid first = grad_2(g, OP_MUL, grad_index(g, c.to.chunk), size);
-  c.step = grad_2(g, OP_ADD, first, grad_index(g, c.to.local));
   c.to.parts &=
       !(found->over & grad_bit(c.to.row)) && find_step(g, s, c.to.row, &row);
   if (c.to.parts) {
@@ -241,13 +270,9 @@ static void to_chunks(Grad *g, GradStore *s, const Search *found, uint32_t at) {
   }
   s->v = by_chunk(&c, s->v);
   s->parts = c.to.parts;
-  s->rank = c.to.rank;
-  s->first = c.to.first;
-  s->side = c.to.side;
-  s->alone = c.to.alone && !c.to.parts;
+  beside(s, &c.to);
   s->index[at] = c.step;
-  Gid end = grad_dim(g, g->axes.at[c.to.axis].axis.extent);
-  s->mask = grad_2(g, OP_LT, c.step, end);
+  s->mask = is_step(&c);
 }
 
 // ---------------------------------------------------------------- kept
@@ -256,17 +281,23 @@ typedef struct Kept {
   Map done;
 } Kept;
 
-// x, of a view, is stored as a function of the step; what is read of that.
-static Gid by_steps(Grad *g, Gid x) {
+// x in a tensor of its own.
+static GradStore stored(Grad *g, Gid x, const char *of) {
   Dim shape[8];
   GradStore s = {.v = x, .span = g->f->span};
   s.n = grad_coordinates(g, grad_at(g, x)->axes, s.index, shape);
-  const char *name = arena_printf(g->m->arena, "step.part%u", g->tensors.n);
+  const char *name = arena_printf(g->m->arena, "%s.part%u", of, g->tensors.n);
   GradTensor t = {.name = intern(&g->cx->names, name),
                   .from = GF_MADE,
                   .read = true,
                   .type = type_tensor(grad_at(g, x)->dtype, s.n, shape)};
   s.tensor = grad_tensor(g, t);
+  return s;
+}
+
+// x, of a view, is stored as a function of the step; what is read of that.
+static Gid by_steps(Grad *g, Gid x) {
+  GradStore s = stored(g, x, "step");
   Search found = find_views(g, &s);
   uint32_t at;
   if (!find_step(g, &s, found.view->axis, &at)) return x;
@@ -312,8 +343,54 @@ static Gid read_kept(Kept *k, Gid x) {
   return y;
 }
 
+// ---------------------------------------------------------------- all steps
+// The sum n over steps of what a kernel of chunks makes, as one of that
+// kernel's sums over each chunk; 0: it cannot.
+static Gid of_chunks(Grad *g, const GradNode *n) {
+  GradStore s = {.v = n->arg[0]};
+  Search found = find_views(g, &s);
+  const GradView *v = found.view;
+  if (!v || v->parts || !is_made_there(g, &found) ||
+      !(n->over & grad_bit(v->axis)))
+    return 0;
+  ByChunk c = in_chunk(g, v);
+  Gid in = is_step(&c), part = by_chunk(&c, n->arg[0]);
+  part = grad_or_0(g, in, part);
+  part = grad_sum_all(g, part, grad_bit(v->local));
+  s = stored(g, part, "sum");
+  beside(&s, v);
+  vec_push(g->arena, &g->adds, s);
+  uint64_t step = grad_bit(v->axis), chunk = grad_bit(v->chunk);
+  return grad_sum(g, grad_load(g, s.tensor, s.index, s.n),
+                  (n->over & ~step) | chunk, (n->points & ~step) | chunk);
+}
+
+static Gid sums_of_chunks(Kept *k, Gid x) {
+  Grad *g = k->g;
+  const GradNode n = *grad_at(g, x);
+  uint64_t known;
+  if (map_get(&k->done, x, &known)) return (Gid)known;
+  Gid y = n.code == OP_REDUCE && n.attr == RK_SUM ? of_chunks(g, &n) : 0;
+  Gid *args = NEWN(g->arena, Gid, n.n + 1);
+  bool same = true;
+  for (uint32_t i = 0; !y && !viewed(g, &n) && i < n.n; i++) {
+    args[i] = sums_of_chunks(k, n.arg[i]);
+    same &= args[i] == n.arg[i];
+  }
+  if (!y) y = same ? x : grad_put(g, n, args);
+  map_put(&k->done, x, y);
+  return y;
+}
+
+static void sum_chunks(Grad *g) {
+  Kept sums = {g, {.arena = g->arena}};
+  for (uint32_t i = 0; i < g->grads.n; i++)
+    g->grads.at[i].v = sums_of_chunks(&sums, g->grads.at[i].v);
+}
+
 void grad_store_chunks(Grad *g) {
   make_sums(g);
+  sum_chunks(g);
   keep(g);
   Kept kept = {g, {.arena = g->arena}};
   for (uint32_t i = 0; i < g->grads.n; i++) {

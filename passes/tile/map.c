@@ -57,3 +57,54 @@ int64_t tile_map_rows(const Func *f) {
     rows *= 2;
   return r.map && r.elements > 1 ? rows : 0;
 }
+
+// ---------------------------------------------------------------- matrices
+// Sums of matrices that rows have of their own.
+typedef struct Matrices {
+  const Func *f;
+  uint32_t axis;  // a load's last index is along it
+  Type type;      // of the load
+  bool summed;    // along that, by a product with a vector
+  bool products;  // of matrices
+} Matrices;
+
+static bool has_all(const Type *t, const Type *of) {
+  bool all = true;
+  for (uint32_t i = 0; i < of->n; i++) all &= type_has_axis(t, of->axis[i]);
+  return all;
+}
+
+static void note_matrix_sum(void *data, Op *op) {
+  Matrices *m = data;
+  if (op->code != OP_DOT) return;
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  const Type *x = ir_type(m->f, op->args[0]), *y = ir_type(m->f, op->args[1]);
+  m->products |= !has_all(x, y) && !has_all(y, x);
+  if (over->n == 1 && over->list[0] == m->axis)
+    m->summed |= has_all(x, &m->type) || has_all(y, &m->type);
+}
+
+static bool is_matrix(const Func *f, const Type *t) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < t->n; i++)
+    n += f->axes.at[t->axis[i]].role == AX_VEC &&
+         lane_extent(f, t->axis[i]) >= HW_BLOCK;
+  return n == 2;
+}
+
+static void note_matrix(void *data, Op *op) {
+  Matrices *m = data;
+  if (op->code != OP_LOAD || m->summed) return;
+  const Type *t = ir_type(m->f, op->res[0]);
+  const Type *last = ir_type(m->f, op->args[op->nargs - 1]);
+  if (!is_matrix(m->f, t) || last->n != 1) return;
+  m->axis = last->axis[0];
+  m->type = *t;
+  ir_walk(m->f->body, note_matrix_sum, m);
+}
+
+bool tile_sums_matrices(const Func *f) {
+  Matrices m = {.f = f};
+  ir_walk(f->body, note_matrix, &m);
+  return m.summed && !m.products;
+}

@@ -861,6 +861,12 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
                           : "tasks have 64 columns of the states each");
     return p;
   }
+  if (tile_sums_matrices(f)) {
+    p.lane = -1;
+    p.tile_q = p.tile_k = 1;
+    ctx_remark(cx, "%s: a task has the matrices of one row", f->name);
+    return p;
+  }
   if (p.lane >= 0 && (p.tile_q = tile_map_rows(f))) {
     ctx_remark(cx, "%s: tiles of %lld rows", f->name, (long long)p.tile_q);
     return p;

@@ -124,6 +124,9 @@ const Op *tile_added(const Func *f, const Op *add);
 // Rows of a GPU's tile of a program that multiplies no matrices and has no
 // keys, 0: it does (map.c).
 int64_t tile_map_rows(const Func *f);
+// Has each row of such a program a matrix that is summed along its last index,
+// of elements side by side in memory?
+bool tile_sums_matrices(const Func *f);
 // The block of keys that op is of, 0: it has none (blocks.c).
 int64_t tile_blocks_of(const Op *op, int lane);
 // Is op of a block of keys, or a sum down the rows of one?
