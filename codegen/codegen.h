@@ -185,13 +185,16 @@ typedef Vec(CgKernelRecord) CgKernels;
 // as a few bytes. Where ptxas makes no code it is the worst, by the bytes of
 // the registers that are lacking. Of a cost up to CG_RARE bytes that are
 // spilled where few steps go are nothing: smaller tiles for all steps cost
-// more.
+// more. Nor are more of them in kernels that add to memory, in whose place
+// there would be two (docs/lab/2026-11-fused-gradients.md).
 enum {
   CG_NO_CODE = 1 << 28,
   CG_SERIAL = 1 << 24,
   CG_WARNING = 16,
   CG_RARE = 256
 };
+// Are sums added to memory, in any order?
+bool cg_adds_to_memory(const Func *f);
 uint64_t cg_flaws(const CgKernels *all);
 uint64_t cg_kernel_flaws(const CgKernelRecord *k);
 uint64_t cg_cost(const CgKernels *all);

@@ -214,8 +214,20 @@ uint64_t cg_kernel_flaws(const CgKernelRecord *k) {
                                          : 0);
 }
 
+static void find_add(void *data, Op *op) {
+  bool *found = data;
+  *found |= op->code == OP_GSTORE && ir_attr_i(op, AT_ADD, 0);
+}
+
+bool cg_adds_to_memory(const Func *f) {
+  bool found = false;
+  ir_walk(f->body, find_add, &found);
+  return found;
+}
+
 uint64_t cg_kernel_cost(const CgKernelRecord *k) {
-  uint32_t rare = k->rare_bytes <= CG_RARE ? k->rare_bytes : 0;
+  bool many = k->rare_bytes > CG_RARE && !cg_adds_to_memory(k->func);
+  uint32_t rare = many ? 0 : k->rare_bytes;
   return cg_kernel_flaws(k) - rare;
 }
 

@@ -198,26 +198,21 @@ static bool is_halved(const Fuse *f, Gid x) {
   return n % (2 * HW_PANEL) == 0;
 }
 
-// Has a GPU's thread room for the sums of the kernel `of` and for those of x,
-// beside scores of a step and words of the one before? Or beside scores alone
+// Has a GPU's thread room for the sums of the kernel `of` beside scores of a
+// step of 128 rows, or of 64 rows where groups have halves of x's columns
 // (passes/hopper/step_halves.c)?
 static bool has_room(const Fuse *f, const Made *of, const Made *x) {
   const Target *t = f->g->opt->target;
-  int64_t regs = COST_TILE_OTHER_REGS, own = COST_FUSED_REGS + regs_of(f, x->v);
+  int64_t regs = COST_TILE_OTHER_REGS;
   if (t->kind == TARGET_CPU) return true;
-  uint64_t inner = f->all & ~f->outer;
   for (uint32_t i = 0; i < f->made.n; i++) {
     const Made *y = &f->made.at[i];
     if (y != x && y->outer == of->outer) regs += regs_of(f, y->v);
   }
-  bool ahead = regs + own <= target_team(2, 0)->computes;
-  bool room = regs + COST_FUSED_STEP_REGS <= target_team(2, 6)->computes;
-  // A step of two loops, as over the heads that share keys and over rows, is
-  // not rotated (pipeline_loop): two kernels take less time. step_halves
-  // rotates nothing.
-  bool rotates = !(inner & (inner - 1));
-  return (ahead ? rotates : room && is_halved(f, x->v)) &&
-         is_of_16_bits(f, x->v);
+  int64_t left = target_team(2, 6)->computes - regs;
+  bool room = left >= 2 * COST_FUSED_STEP_REGS ||
+              (left >= COST_FUSED_STEP_REGS && is_halved(f, x->v));
+  return room && is_of_16_bits(f, x->v);
 }
 
 static void fuse(Fuse *f, const Made *x) {

@@ -23,9 +23,10 @@
 // says whose turn it is. Where groups have products in turn (gradients added in
 // any order), whose functions take as long as these: H200, D 64, 1.07 times as
 // fast, with loops that masks divide 1.02; and where a step's products stand
-// one behind the other (step_halves): D 128, 1.00 to 1.03; gradients in two
-// kernels 0.97 (D 128) to 1.02 (docs/lab). Level frag; sm_90a. Needs:
-// pipeline_loop, warp_specialize. Tests: test/passes/alternate/.
+// one behind the other (step_halves): D 128, 1.00 to 1.07, but not of 128 rows
+// at a time: D 64, 0.97 to 0.99; gradients in two kernels 0.97 (D 128) to 1.02
+// (docs/lab). Level frag; sm_90a. Needs: pipeline_loop, warp_specialize. Tests:
+// test/passes/alternate/.
 #include "ir/target.h"
 #include "passes/pass.h"
 
@@ -113,27 +114,32 @@ static Op *find_roles(const Func *f) {
 // Loops over steps, by what they do.
 typedef struct Loops {
   uint32_t turn;   // products that the groups have in turn
-  uint32_t alone;  // nothing beside a step's first products, and adds to memory
+  uint32_t alone;  // nothing beside a step's first products, of as many rows as
+                   // a group has, and adds to memory
 } Loops;
 
-static void find_loops(Loops *l, const Region *r) {
-  bool turns = false, adds = false, inner = true;
+static void find_loops(const Func *f, Loops *l, const Region *r) {
+  bool turns = false, adds = false, inner = true, brief = true;
   const Op *wait = NULL;
   for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++) find_loops(l, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      find_loops(f, l, op->regions[i]);
     inner = inner && op->code != OP_FOR && op->code != OP_WHILE;
     turns = turns || (op->code == OP_WGMMA && ir_attr_i(op, AT_TURN, 0));
     adds = adds || (op->code == OP_GSTORE && ir_attr_i(op, AT_ADD, 0));
+    bool first = op->code == OP_WGMMA && op->nargs == 2;
+    brief =
+        brief && (!first || ir_type(f, op->res[0])->ext[1] <= HW_GROUP_ROWS);
     if (op->code == OP_WG_WAIT && !wait) wait = op;
   }
   if (!inner || !wait || !r->parent || r->parent->code != OP_FOR) return;
   l->turn += turns;
-  l->alone += !turns && adds && !ir_attr_i(wait, AT_PENDING, 0);
+  l->alone += !turns && adds && brief && !ir_attr_i(wait, AT_PENDING, 0);
 }
 
-static bool suits(const Region *r) {
+static bool suits(const Func *f, const Region *r) {
   Loops l = {0};
-  find_loops(&l, r);
+  find_loops(f, &l, r);
   return l.turn || l.alone;
 }
 
@@ -144,7 +150,7 @@ static void run(Func *f) {
   const IrAttr *groups = ir_attr(roles, AT_GROUPS);
   uint32_t last = teams->n - 1;
   Region *computes = roles->regions[last];
-  if (teams->list[last] != groups->list[last] * GROUPS || !suits(computes))
+  if (teams->list[last] != groups->list[last] * GROUPS || !suits(f, computes))
     return;
   Alternate a = {.f = f,
                  .producer = roles->regions[0],

@@ -307,18 +307,28 @@ static void compute(Copy *c, bool late) {
   }
 }
 
-// What words are rounded from is finished before they are put.
+// What words are rounded from, where masks choose behind that, too.
+static Value wide_of(const Step *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  double k;
+  while (op && op->code == OP_SELECT && ir_const_value(s->f, op->args[2], &k))
+    op = ir_def(s->f, op->args[1]);
+  return op && op->code == OP_CAST ? op->args[0] : v;
+}
+
+// That is finished before words are put.
 static void pin(Copy *c) {
   const Step *s = c->s;
-  Value v[MAX_AXES];
+  Value v[MAX_PRODUCTS + 1];
   uint32_t n = 0;
-  for (Op *op = s->body->first; op != s->body->last; op = op->next) {
-    const Type *t = op->nres == 1 ? ir_type(s->f, op->res[0]) : NULL;
-    bool words = op->code == OP_CAST && t->kind == TK_FRAG && !t->slice &&
-                 s->late[op->res[0]] && dtype_size(t->dtype) == 2;
-    if (words && n < MAX_AXES) v[n++] = need(c, op->args[0]);
+  v[n++] = need(c, wide_of(s, s->put->args[0]));
+  for (uint32_t i = 0; i < s->nbehind; i++) {
+    Value w = need(c, wide_of(s, s->behind[i]->args[0]));
+    uint32_t k = 0;
+    while (k < n && v[k] != w) k++;
+    if (k == n) v[n++] = w;
   }
-  if (n) ir_op(c->b, OP_PIN, v, n, NULL, 0, NULL, 0, 0);
+  ir_op(c->b, OP_PIN, v, n, NULL, 0, NULL, 0, 0);
 }
 
 static void scores(Copy *c) {

@@ -20,6 +20,7 @@ enum {
   CHUNKS = ALONE << 1,  // steps, many at a time by products
   STEPS = CHUNKS << 1,  // one at a time
   LAST = STEPS << 1,    // loops over keys that have no smaller tiles
+  ADDS = LAST << 1,     // that add to memory: two kernels are in their place
 };
 
 // What ptxas's lower level did of code that it has also seen at its own. IDLE:
@@ -50,6 +51,7 @@ enum {
 static const Remedy remedies[] = {
     {ALONE, 1, 1, 128, ANY, RELIEF_NONE, LOW, 0},
     {ROLES, 1, 1, 96, ANY, RELIEF_NONE, LOW, 0},
+    {ADDS, 1, 97, 512, ANY, RELIEF_NONE, LOW, 0},
     {LAST, 1, 1, 256, ANY, RELIEF_NONE, LOW, 0},
     {KEYS, 1, 1, 256, ANY, RELIEF_NONE, OWN, 0},
     {LAST, 1, 257, UINT64_MAX, ANY, RELIEF_FREE, OWN, 0},
@@ -79,7 +81,8 @@ static bool has_roles(const Func *f) {
 
 static int kind_of(const Course *c, const Func *f) {
   if (ir_has_steps(f)) return ir_has_products(f) ? CHUNKS : STEPS;
-  return (has_roles(f) ? ROLES : ALONE) | (c->last ? LAST : 0);
+  return (has_roles(f) ? ROLES : ALONE) | (c->last ? LAST : 0) |
+         (cg_adds_to_memory(f) ? ADDS : 0);
 }
 
 // Few rows whose sums leave no room for a second CTA mostly need the lower

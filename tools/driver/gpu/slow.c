@@ -258,7 +258,9 @@ static bool is_odd(Ctx *cx, const Recipe *r, Cause *out) {
 
 // ---------------------------------------------------------------- ptxas
 static bool is_spilled(Ctx *cx, const CgKernelRecord *k, Cause *out) {
-  if (k->spill_bytes <= COST_SLOW_SPILLS || !cg_kernel_cost(k)) return false;
+  if (k->spill_bytes <= COST_SLOW_SPILLS ||
+      cg_kernel_cost(k) <= COST_SLOW_SPILLS)
+    return false;
   Press most = ir_pressure(k->func, &cx->session);
   out->what = arena_printf(&cx->session,
                            "%u bytes of a thread's registers are spilled in %s",
