@@ -48,8 +48,12 @@ static void name_value(Namer *n, Value v) {
     return;
   }
   map_get(&n->next, key_of(hint), &i);
-  map_put(&n->next, key_of(hint), i + 1);
-  n->name[v] = arena_printf(a, "%%%s.%llu", hint, (unsigned long long)i);
+  // An axis's index may have such a name for itself.
+  const char *name;
+  do name = arena_printf(a, "%%%s.%llu", hint, (unsigned long long)i++);
+  while (map_get(&n->uses, key_of(name + 1), &c));
+  map_put(&n->next, key_of(hint), i);
+  n->name[v] = name;
 }
 
 // Values in the order in which they are printed.

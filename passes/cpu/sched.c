@@ -328,13 +328,40 @@ static uint32_t bits(AxisSet s) {
   return (uint32_t)__builtin_popcountll(s);
 }
 
-// Ordinary roots in program order, then the last ones, many axes first.
+static void find_unplaced(Assign *as, Root *r, Root *dep, void *data) {
+  bool *some = data;
+  (void)as;
+  *some |= dep != r && !dep->last && dep->stage == UINT32_MAX;
+}
+
+// Program order, but what a root takes of one that was found later is in front
+// of it.
+static void put_in_order(Assign *as) {
+  uint32_t n = as->pending.n;
+  Root **at = as->pending.at;
+  for (uint32_t i = 0; i < n; i++) {
+    bool waits = true;
+    uint32_t k = i;
+    for (; k < n && waits; k++) {
+      waits = false;
+      if (!at[k]->last) each_input(as, at[k], find_unplaced, &waits);
+    }
+    Root *first = at[k = waits ? i : k - 1];
+    for (; k > i; k--) at[k] = at[k - 1];
+    at[i] = first;
+    first->stage = 0;
+  }
+  for (uint32_t i = 0; i < n; i++) at[i]->stage = UINT32_MAX;
+}
+
+// Ordinary roots in order, then the last ones, many axes first.
 static void place_all(Assign *as, Sched *s) {
   s->stages.n = 0;
   for (uint32_t i = 0; i < as->pending.n; i++) {
     as->pending.at[i]->stage = UINT32_MAX;
     as->pending.at[i]->nest = UINT32_MAX;
   }
+  put_in_order(as);
   for (uint32_t i = 0; i < as->pending.n; i++) {
     Root *r = as->pending.at[i];
     if (r->last) continue;
