@@ -321,9 +321,9 @@ static void pin(Copy *c) {
   const Step *s = c->s;
   Value v[MAX_PRODUCTS + 1];
   uint32_t n = 0;
-  v[n++] = need(c, wide_of(s, s->put->args[0]));
-  for (uint32_t i = 0; i < s->nbehind; i++) {
-    Value w = need(c, wide_of(s, s->behind[i]->args[0]));
+  for (uint32_t i = 0; i <= s->nbehind; i++) {
+    const Op *by = i < s->nbehind ? s->behind[i] : s->put;
+    Value w = need(c, wide_of(s, by->args[0]));
     uint32_t k = 0;
     while (k < n && v[k] != w) k++;
     if (k == n) v[n++] = w;
