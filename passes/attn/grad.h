@@ -41,8 +41,14 @@ enum {
 // Its operand, which a kernel of its own makes; `attr`: 1 + its GradView, or 0.
 #define GRAD_MADE OP_ASSUME
 // In place of a view: its vectors have 16 bits; its kernel makes nothing else;
-// its last two coordinates lie the other way round.
-enum { GRAD_NARROW = -1, GRAD_ALONE = -2, GRAD_TURNED = -3 };
+// its last two coordinates lie the other way round; it is made in tiles of rows
+// and keys (grad_pairs.c).
+enum {
+  GRAD_NARROW = -1,
+  GRAD_ALONE = -2,
+  GRAD_TURNED = -3,
+  GRAD_PAIRED = -4,
+};
 
 // Operands that are made in this order.
 #define GRAD_LIST OP_FOR
@@ -473,9 +479,20 @@ bool grad_turns_of(const Grad *g, const GradNode *n, uint32_t *axis,
 // A gradient whose index has steps of several turns is one of steps.
 void grad_by_turns(Grad *g, GradStore *s);
 
+// ---- grad_places.c
+// Those of the axes that no tensor of scores has: a place in a table, which an
+// index map finds.
+uint64_t grad_places_of(const Grad *g, uint64_t axes);
+// The index x of a table, made by a kernel of its own where that pays.
+Gid grad_place_once(Grad *g, Gid x);
+// x of a sum of the points where `same` holds: the sum along those of the axes
+// `over` that the condition does not vary with, made by a kernel of its own, or
+// x. Those are taken from `over` and from the sum's points.
+Gid grad_sum_first(Grad *g, Gid x, Gid same, uint64_t *over, uint64_t *points);
+
 // ---- grad_pairs.c
 // What pairs of rows and keys have is made in tiles.
-void grad_pairs(Grad *g);
+void grad_pairs(Grad *g, GradStore *s);
 
 // ---- grad_fuse.c
 // Sums over keys are added up by the kernel that has the keys outside.
@@ -491,7 +508,7 @@ void grad_order_saved(Grad *g);
 void grad_name_kernels(Grad *g);
 
 // ---- grad_reads.c
-// How x is kept in workspace: f64 in f64, all else in f32.
+// How x is kept in workspace: f64 in f64, places in i32, all else in f32.
 DType grad_kept(const Grad *g, Gid x);
 GradRead *grad_read_of(Grad *g, Gid x);  // NULL: no kernel reads it
 // 1 + the output that has the value x, and nothing else's coordinates; or 0.

@@ -881,7 +881,7 @@ void grad_emit_store(Emit *e, const GradStore *s, Value v) {
     return;
   }
   if (!s->physical && !s->mask) {
-    v = ir_3(b, OP_SELECT, keep, v, ir_const_f(b, type, 0));
+    v = ir_3(b, OP_SELECT, keep, v, number(b, type, 0));
     ir_store(b, t, v, at, n);
     return;
   }

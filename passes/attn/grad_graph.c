@@ -110,8 +110,9 @@ Gid grad_dim(Grad *g, Dim d) {
 }
 
 Gid grad_made(Grad *g, Gid x, uint64_t axes, const char *name) {
+  DType t = grad_at(g, x)->dtype;
   GradNode n = {.code = GRAD_MADE,
-                .dtype = grad_at(g, x)->dtype == DT_F64 ? DT_F64 : DT_F32,
+                .dtype = t == DT_F64 || t == DT_I32 ? t : DT_F32,
                 .axes = axes,
                 .hint = name,
                 .n = 1};

@@ -33,6 +33,16 @@ static Dim groups_of(Grad *g, Dim extent, Dim size) {
   return all ? at_least_one(d, e->b) : DIM_NONE;
 }
 
+// Is v the place along an axis of a tensor, not only a part of one? What rows
+// count otherwise, as pieces of an image or blocks that a mask compares, stays
+// in one piece.
+static bool is_place(const Func *f, Value v) {
+  for (const Op *op = f->body->first; op; op = op->next)
+    for (uint32_t i = 1; op->code == OP_LOAD && i < op->nargs; i++)
+      if (op->args[i] == v) return true;
+  return false;
+}
+
 // The size of the groups of an axis, or DIM_NONE.
 static Dim group_size(Grad *g, uint32_t axis) {
   Dim found = DIM_NONE, size;
@@ -42,6 +52,7 @@ static Dim group_size(Grad *g, uint32_t axis) {
       return DIM_NONE;
     if (op->nres != 1 || !group_of(g->f, op->res[0], &of, &size)) continue;
     if (of != axis || (found && found != size)) continue;
+    if (!is_place(g->f, op->res[0])) continue;
     if (groups_of(g, g->f->axes.at[axis].extent, size)) found = size;
   }
   return found;
@@ -74,42 +85,14 @@ static bool shares_keys(const Func *f, uint32_t axis) {
   return some;
 }
 
-// Is the coordinate along the axis in v, but for what it finds in memory?
-static bool counts(const Func *f, Value v, uint32_t axis) {
-  const Op *op = ir_def(f, v);
-  if (!op || op->code == OP_LOAD || !type_has_axis(ir_type(f, v), axis))
-    return false;
-  if (op->code == OP_INDEX) return true;
-  for (uint32_t i = 0; i < op->nargs; i++)
-    if (counts(f, op->args[i], axis)) return true;
-  return false;
-}
-
-// Are keys bounded by that coordinate, as by a query's place?
-static bool bounds_keys(const Func *f, uint32_t axis) {
-  for (const Op *op = f->body->first; op; op = op->next)
-    if (op->code == OP_DOMAIN && counts(f, op->args[0], axis)) return true;
-  return false;
-}
-
-// The same, or is it as long as keys are?
-static bool is_like_keys(const Grad *g, uint32_t axis) {
-  const Func *f = g->f;
-  for (uint32_t i = 0; i < f->axes.n; i++)
-    if (f->axes.at[i].role == AX_KEY &&
-        f->axes.at[i].extent == f->axes.at[axis].extent)
-      return true;
-  return bounds_keys(f, axis);
-}
-
 // How many rows an axis has, of those that share keys: groups have few, then
 // come other heads, then queries; those whose number is known before others.
 static uint32_t rank_of(Grad *g, uint32_t axis, bool saved) {
   int64_t n;
   bool known = dim_is_const(&g->m->dims, g->f->axes.at[axis].extent, &n);
   if (group_size(g, axis)) return 0;
-  if (saved) return 1 + bounds_keys(g->f, axis);
-  return 1 + 2 * is_like_keys(g, axis) + !known;
+  if (saved) return 1 + lane_bounds_keys(g->f, axis);
+  return 1 + 2 * lane_like_keys(g->f, axis) + !known;
 }
 
 static bool is_row(const Grad *g, uint32_t axis) {

@@ -206,7 +206,6 @@ static bool refuse_map(Grad *g, const GradStore *s, const char *why) {
   return false;
 }
 
-// A new tensor of the gradient for v, or parts of it.
 static uint32_t made(Grad *g, const char *of, Type type, Gid v) {
   const char *name = arena_printf(g->m->arena, "%s.part%u", of, g->tensors.n);
   GradTensor t = {.name = intern(&g->cx->names, name),
@@ -230,23 +229,13 @@ static Gid store_part(Plan *p, const GradStore *of, Gid v, uint64_t axes) {
 }
 
 // ---------------------------------------------------------------- sums of all
-// Those of the axes that no tensor of scores has: a place in a table, which an
-// index map finds.
-static uint64_t places_of(const Grad *g, uint64_t axes) {
-  uint64_t own = 0;
-  for (uint32_t i = 0; i < g->axes.n; i++)
-    if ((axes & grad_bit(i)) && g->axes.at[i].of == UINT32_MAX)
-      own |= grad_bit(i);
-  return own;
-}
-
 // The axes outside of the kernel that takes a part of the sum x, of a gradient
 // with `outer`: those of another gradient's, of keys if there is one. Of places
 // in a table all others but the keys are summed.
 static uint64_t part_axes(const Plan *p, const GradNode *x, uint64_t outer) {
   const Grad *g = p->g;
   uint64_t best = 0, all = outer | (x->over & ~p->vecs);
-  if (places_of(g, outer)) {
+  if (grad_places_of(g, outer)) {
     uint64_t key = x->over & p->keys;
     return key & (key - 1) ? 0 : outer | key;
   }
@@ -259,9 +248,7 @@ static uint64_t part_axes(const Plan *p, const GradNode *x, uint64_t outer) {
 }
 
 static uint32_t count(uint64_t axes) {
-  uint32_t n = 0;
-  for (; axes; axes &= axes - 1) n++;
-  return n;
+  return (uint32_t)__builtin_popcountll(axes);
 }
 
 // The axes of rows that a sum over nothing else has outside in a first step,
@@ -372,6 +359,18 @@ static Gid by_steps(Plan *p, const GradStore *of, Gid x) {
   return grad_load(g, s.tensor, s.index, s.n);
 }
 
+// The sum of x, which kernels store, along keys first: one task would have all.
+static Gid sum_of_stored(Plan *p, const GradStore *s, Gid x, uint64_t over) {
+  Grad *g = p->g;
+  uint64_t keys = over & p->keys;
+  if (is_gpu(g) && keys && keys != over) {
+    x = grad_sum(g, x, keys, grad_at(g, x)->axes | keys);
+    x = store_part(p, s, x, grad_at(g, x)->axes);
+    over &= ~keys;
+  }
+  return grad_sum(g, x, over, grad_at(g, x)->axes | over);
+}
+
 // The part that is a sum over keys and rows; v in two steps. Or v is a part.
 static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   Grad *g = p->g;
@@ -401,7 +400,7 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   Gid part = grad_sum(g, n.arg[0], n.over & ~to, n.points);
   if (cond) part = grad_path(g, cond, part, grad_num(g, 0));
   Gid x = store_part(p, s, part, to | grad_at(g, part)->axes);
-  return grad_sum(g, x, n.over & to, grad_at(g, x)->axes | (n.over & to));
+  return sum_of_stored(p, s, x, n.over & to);
 }
 
 // v, with sums over keys and rows in two steps.
@@ -790,7 +789,7 @@ static bool put_result(Plan *p, const GradStore *s) {
   return true;
 }
 
-// What is to be stored, and by which kernel: a row's read, or UINT32_MAX.
+// What is to be stored: a row's read, or UINT32_MAX.
 typedef struct Todo {
   GradStore s;
   uint32_t read;
@@ -806,6 +805,7 @@ static Todo row_of(Grad *g, uint32_t read) {
             .read = read};
   const GradNode *n = grad_at(g, r.node);
   t.s.alone = n->code == GRAD_MADE && n->attr == GRAD_ALONE;
+  bool paired = n->code == GRAD_MADE && n->attr == GRAD_PAIRED;
   Dim shape[8];
   uint64_t scan;
   t.s.n = grad_row_index(g, r.node, GF_MADE, t.s.index, shape);
@@ -816,6 +816,7 @@ static Todo row_of(Grad *g, uint32_t read) {
     t.s.v = grad_at(g, (Gid)scan)->arg[0];
     t.s.index[t.s.n - 2] = grad_2(g, OP_FLOORDIV, at, size);
   }
+  if (paired) grad_pairs(g, &t.s);
   return t;
 }
 
@@ -914,6 +915,7 @@ static bool put_all(Plan *p) {
   Todo *all = NEWN(g->arena, Todo,
                    g->reads.n + p->parts.n + g->adds.n + g->grads.n + 1);
   uint32_t n = list_all(p, all);
+  p->vecs = grad_role(g, AX_VEC), mark(p);
   tell_all_apart(p, all, n);
   if (g->axes.n > MAX_GRAD_AXES)
     return refuse_map(g, &g->grads.at[0], "too many axes");
@@ -988,9 +990,7 @@ bool grad_plan(Grad *g) {
   grad_order_saved(g);
   for (uint32_t i = 0; i < p.parts.n; i++) grad_use_rows(g, &p.parts.at[i]);
   for (uint32_t i = 0; i < g->grads.n; i++) grad_use_rows(g, &g->grads.at[i]);
-  grad_pairs(g);
-  p.vecs = grad_role(g, AX_VEC);
-  mark(&p);
+  for (uint32_t i = 0; i < g->grads.n; i++) grad_pairs(g, &g->grads.at[i]);
   if (!put_all(&p)) return false;
   mark(&p);
   if (!g->nkernels || !sort(&p))

@@ -320,6 +320,7 @@ static void sum_where(Maps *m, GradStore *s, Gid same, uint64_t points) {
     over |= n.over, points |= n.points, x = n.arg[0];
     x = grad_2(g, OP_MUL, factor, x);
   } else x = s->v;
+  x = grad_sum_first(g, x, same, &over, &points);
   x = grad_3(g, OP_SELECT, same, x, grad_num(g, 0));
   s->v = grad_sum(g, x, over, points | grad_at(g, x)->axes);
 }
@@ -380,7 +381,7 @@ static bool make_whole(Maps *m, GradStore *s) {
       used |= grad_at(g, s->index[i])->axes;
     else {
       s->index[i] = grad_index(g, axis_for(m, s, i));
-      Gid eq = grad_2(g, OP_EQ, x, s->index[i]);
+      Gid eq = grad_2(g, OP_EQ, grad_place_once(g, x), s->index[i]);
       same = same ? grad_2(g, OP_AND, same, eq) : eq;
       whole = false;
     }

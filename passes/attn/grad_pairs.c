@@ -12,14 +12,13 @@
 //
 // No sum over keys is there, whose tiles would be products of matrices: a task
 // would have one row, and read all of its keys' vectors for it. A block of keys
-// is a matrix that a tile of rows is multiplied by. Not where running sums go
-// along the keys, and not where what shows them differs in what is summed, as
-// lists of each head do. GPUs.
+// is a matrix that a tile of rows is multiplied by. Axes that are summed
+// together, as batches and windows, are one, so that parts of it are tasks
+// where there are few. Not where running sums go along the keys, and not where
+// what shows them differs in what is summed, as lists of each head do. GPUs.
 #include "passes/attn/grad.h"
 #include "passes/attn/grad_emit.h"
 #include "passes/support/cost.h"
-
-#include "ir/target.h"
 
 typedef struct Pairs {
   Grad *g;
@@ -93,6 +92,58 @@ static uint32_t key_of(const Pairs *p, const GradStore *s) {
   return found ? first_of(key) : UINT32_MAX;
 }
 
+// ---------------------------------------------------------------- sums
+static bool is_one_sum(const Pairs *p, const GradNode *n, uint64_t *axes) {
+  const Grad *g = p->g;
+  *axes = n->over & ~p->vecs;
+  bool several = *axes & (*axes - 1);
+  if (n->code != OP_REDUCE || n->attr != RK_SUM || !several ||
+      (*axes & p->keys) || (n->over & p->vecs))
+    return false;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if ((*axes & grad_bit(i)) && g->domain[i]) return false;
+  return true;
+}
+
+// The axes of a sum as one, of which parts may be tasks of their own.
+static Gid one_axis(Pairs *p, GradNode n, uint64_t axes) {
+  Grad *g = p->g;
+  DimTab *d = &g->m->dims;
+  Dim size = dim_const(d, 1);
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (axes & grad_bit(i))
+      size = dim_bin(d, DIM_MUL, size, g->axes.at[i].axis.extent);
+  uint32_t all = grad_axis(g, "all", AX_PAR, size);
+  Gid x = n.arg[0], at = grad_index(g, all);
+  for (uint32_t i = g->axes.n; i-- > 0;) {
+    if (!(axes & grad_bit(i))) continue;
+    Gid many = grad_dim(g, g->axes.at[i].axis.extent);
+    bool first = !(axes & (grad_bit(i) - 1));
+    x = grad_moved(g, x, i, first ? at : grad_2(g, OP_MOD, at, many));
+    at = grad_2(g, OP_FLOORDIV, at, many);
+  }
+  return grad_sum(g, x, grad_bit(all), (n.points & ~axes) | grad_bit(all));
+}
+
+// x, whose sums are over one axis each, of points where `seen` holds; 0: all.
+static Gid sums_of(Pairs *p, Gid x, Gid seen) {
+  Grad *g = p->g;
+  GradNode n = *grad_at(g, x);
+  uint64_t axes;
+  if (x < g->forward || n.code == OP_LOAD || grad_read_of(g, x)) return x;
+  Gid *args = NEWN(g->arena, Gid, n.n + 1);
+  if (n.code == OP_REDUCE && (n.over & ~p->vecs)) {
+    args[0] = seen ? grad_or_0(g, seen, n.arg[0]) : n.arg[0];
+    n.arg = args;
+    return is_one_sum(p, &n, &axes) ? one_axis(p, n, axes)
+                                    : grad_put(g, n, args);
+  }
+  if (!(op_info(n.code)->flags & OPF_ELEM)) return x;
+  for (uint32_t i = 0; i < n.n; i++) args[i] = sums_of(p, n.arg[i], seen);
+  return grad_put(g, n, args);
+}
+
+// ---------------------------------------------------------------- blocks
 static void in_blocks(Pairs *p, GradStore *s, uint32_t key) {
   Grad *g = p->g;
   DimTab *d = &g->m->dims;
@@ -109,19 +160,21 @@ static void in_blocks(Pairs *p, GradStore *s, uint32_t key) {
   Gid last = grad_2(g, OP_SUB, end, grad_int(g, 1));
   Gid inside = grad_2(g, OP_MIN, at, last);
   Gid seen = g->domain[key] ? grad_moved(g, g->domain[key], key, inside) : 0;
+  const GradNode *made = grad_at(g, s->v);
+  s->v = made->code == GRAD_MADE ? made->arg[0] : s->v;
   s->v = grad_moved(g, s->v, key, inside);
-  if (seen) s->v = grad_or_0(g, seen, s->v);
+  bool outside = seen && !(grad_at(g, seen)->axes & ~grad_at(g, s->v)->axes);
+  if (outside) s->v = grad_or_0(g, seen, s->v);
+  s->v = sums_of(p, s->v, outside ? 0 : seen);
   s->mask = grad_2(g, OP_LT, at, end);
   for (uint32_t i = 0; i < s->n; i++)
     s->index[i] = grad_moved(g, s->index[i], key, at);
 }
 
-void grad_pairs(Grad *g) {
+void grad_pairs(Grad *g, GradStore *s) {
   Pairs p = {g, grad_role(g, AX_VEC), grad_role(g, AX_KEY), NULL};
-  if (g->opt->target->kind != TARGET_GPU || g->walks.n) return;
-  for (uint32_t i = 0; i < g->grads.n; i++) {
-    p.seen = NEWN(g->arena, bool, g->nodes.n);
-    uint32_t key = key_of(&p, &g->grads.at[i]);
-    if (key != UINT32_MAX) in_blocks(&p, &g->grads.at[i], key);
-  }
+  if (g->walks.n) return;
+  p.seen = NEWN(g->arena, bool, g->nodes.n);
+  uint32_t key = key_of(&p, s);
+  if (key != UINT32_MAX) in_blocks(&p, s, key);
 }

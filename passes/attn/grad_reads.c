@@ -43,7 +43,9 @@ bool grad_is_reference(Grad *g, Gid x) {
 }
 
 DType grad_kept(const Grad *g, Gid x) {
-  return grad_at(g, x)->dtype == DT_F64 ? DT_F64 : DT_F32;
+  const GradNode *n = grad_at(g, x);
+  bool place = n->code == GRAD_MADE && !dtype_is_float(n->dtype);
+  return place || n->dtype == DT_F64 ? n->dtype : DT_F32;
 }
 
 // Along rows or columns, or the steps of a chunk twice.

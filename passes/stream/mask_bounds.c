@@ -21,6 +21,7 @@
 // of products. All of it is sound: never a needed key outside `any`, never a
 // masked key in `full`. Needs: level stream. Tests: test/passes/mask_bounds.
 #include "passes/pass.h"
+#include "passes/support/lane.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -35,13 +36,13 @@ typedef struct Interval {
 } Interval;
 
 // key coefficient * k + sum of coefficients * opaque terms + constant.
-typedef struct Affine {
+typedef struct Linear {
   int64_t key, konst;
   uint32_t n;
   int64_t coef[MAX_TERMS];
   Value term[MAX_TERMS];
   bool ok;
-} Affine;
+} Linear;
 
 typedef struct Conj {
   Value atom[MAX_ATOMS];
@@ -279,7 +280,7 @@ static bool is_int(const Masker *m, Value v) {
   return dtype_kind(ir_type(m->f, v)->dtype) == 'i';
 }
 
-static void add_term(Affine *a, Value v, int64_t c) {
+static void add_term(Linear *a, Value v, int64_t c) {
   for (uint32_t i = 0; i < a->n; i++)
     if (a->term[i] == v) {
       a->coef[i] += c;
@@ -292,7 +293,7 @@ static void add_term(Affine *a, Value v, int64_t c) {
 }
 
 // a += c * v. Coordinates are terms by axis: index ops of one axis are one.
-static void linear(Masker *m, Affine *a, Value v, int64_t c) {
+static void linear(Masker *m, Linear *a, Value v, int64_t c) {
   const Op *op = ir_def(m->f, v);
   int64_t d;
   if (!a->ok || c > INT32_MAX || c < INT32_MIN) {
@@ -325,8 +326,8 @@ static void linear(Masker *m, Affine *a, Value v, int64_t c) {
 }
 
 // x - y; terms of the same coordinate are merged.
-static Affine difference(Masker *m, Value x, Value y) {
-  Affine a = {.ok = is_int(m, x) && is_int(m, y)};
+static Linear difference(Masker *m, Value x, Value y) {
+  Linear a = {.ok = is_int(m, x) && is_int(m, y)};
   if (!a.ok) return a;
   linear(m, &a, x, 1);
   linear(m, &a, y, -1);
@@ -345,7 +346,7 @@ static Affine difference(Masker *m, Value x, Value y) {
 }
 
 // Interval of the part of a without the key.
-static Interval rest_interval(Masker *m, const Affine *a) {
+static Interval rest_interval(Masker *m, const Linear *a) {
   Value k = ir_int(&m->b, a->konst);
   Interval r = {k, k, a->ok};
   for (uint32_t i = 0; i < a->n && r.ok; i++) {
@@ -359,7 +360,7 @@ static Interval rest_interval(Masker *m, const Affine *a) {
   return r;
 }
 
-static bool key_free(const Masker *m, const Affine *a) {
+static bool key_free(const Masker *m, const Linear *a) {
   for (uint32_t i = 0; i < a->n; i++)
     if (a->coef[i] && type_has_axis(ir_type(m->f, a->term[i]), m->key))
       return false;
@@ -413,7 +414,7 @@ static bool bound_atom(Masker *m, Bounds *b, Value atom, bool neg) {
   if (op->code == OP_EQ && neg) return false;
   Value x = op->args[0], y = op->args[1];
   // !(x <= y) is y < x; !(x < y) is y <= x.
-  Affine a = neg ? difference(m, y, x) : difference(m, x, y);
+  Linear a = neg ? difference(m, y, x) : difference(m, x, y);
   bool strict = (op->code == OP_LT) != neg;
   if (op->code == OP_EQ) strict = false;
   if (!a.ok || !key_free(m, &a)) return false;
@@ -468,7 +469,7 @@ typedef struct Kleene {
 } Kleene;
 
 static Kleene judge_cmp(Masker *m, const Op *op) {
-  Affine a = difference(m, op->args[0], op->args[1]);
+  Linear a = difference(m, op->args[0], op->args[1]);
   Interval e = rest_interval(m, &a);
   if (a.key) {
     Interval k = scaled(m, (Interval){m->klo, m->khi, true}, a.key);
@@ -615,9 +616,9 @@ static bool make_classify(Masker *m, Region *r) {
 
 // ---------------------------------------------------------------- tails
 // The atom as c * k + e <= 0; !ok: it is none, or e varies with the key.
-static Affine atom_of(Masker *m, Value atom, bool neg) {
+static Linear atom_of(Masker *m, Value atom, bool neg) {
   const Op *op = ir_def(m->f, atom);
-  Affine a = {.ok = false};
+  Linear a = {.ok = false};
   if (!op || (op->code != OP_LE && op->code != OP_LT)) return a;
   a = neg ? difference(m, op->args[1], op->args[0])
           : difference(m, op->args[0], op->args[1]);
@@ -656,8 +657,8 @@ static bool is_rows(const Masker *m, Value v) {
 static bool is_short(Masker *m, const Conj *c) {
   for (uint32_t i = 0; i < c->n; i++)
     for (uint32_t j = 0; j < c->n; j++) {
-      Affine x = atom_of(m, c->atom[i], c->neg[i]);
-      Affine y = atom_of(m, c->atom[j], c->neg[j]);
+      Linear x = atom_of(m, c->atom[i], c->neg[i]);
+      Linear y = atom_of(m, c->atom[j], c->neg[j]);
       if (x.key != 1 || y.key != -1) continue;
       for (uint32_t k = 0; k < y.n; k++) add_term(&x, y.term[k], y.coef[k]);
       uint32_t rows = 0, others = 0;
@@ -704,9 +705,11 @@ static bool reads_made(const Masker *m, Value p, uint32_t *n) {
   return ok;
 }
 
+// Products of matrices are masked by it; sums without them leave out tiles.
 static bool masks_made(const Masker *m, Value p, const PassOpt *opt) {
   uint32_t n = 0;
-  return opt->target->gpu.hopper && reads_made(m, p, &n) && n;
+  return opt->target->gpu.hopper && reads_made(m, p, &n) && n &&
+         lane_multiplies(m->f);
 }
 
 // Does a list that tells a step's keys have a say?

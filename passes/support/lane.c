@@ -6,8 +6,9 @@
 // three axes; rows of a table for differences are a band of matrices instead
 // (passes/tile/band_mma.c). Then what counts is the work of products, and bytes
 // of keys that are reused: a load that varies with a key axis but not with axis
-// x is shared by all lanes when x is the lane axis. Ties go to the axis
-// declared last. Numbers of keys that are no vectors count where nothing is
+// x is shared by all lanes when x is the lane axis. Ties go to the axis that is
+// as long as keys, then to that declared last. Numbers of keys that are no
+// vectors, nor integers, which conditions compare, count where nothing is
 // multiplied.
 #include "passes/support/lane.h"
 
@@ -65,6 +66,8 @@ typedef struct Reuse {
   int64_t shared[64];   // per axis: bytes of a key that do not vary with it
   int64_t numbers[64];  // the same of those that are no vectors
   uint32_t varies[64];  // per axis: values that vary with it
+  bool as_long[64];     // per axis: it is as long as keys
+  bool picks[64];       // per axis: a coordinate has keys of its own
 } Reuse;
 
 int64_t lane_elements(const Func *f, const Type *t) {
@@ -141,13 +144,78 @@ static void count(void *data, Op *op) {
   const Type *t = ir_type(r->f, op->res[0]);
   if (t->kind != TK_ELEM) return;
   bool key_load = op->code == OP_LOAD && lane_has_key(r->f, t);
+  bool value = has_vec(r->f, t) || dtype_is_float(t->dtype);
   for (uint32_t a = 0; a < r->f->axes.n; a++) {
     bool has = type_has_axis(t, a);
     r->varies[a] += has;
     int64_t *bytes = has_vec(r->f, t) ? r->shared : r->numbers;
-    if (key_load && !has)
+    if (key_load && value && !has)
       bytes[a] += lane_elements(r->f, t) * dtype_size(t->dtype);
   }
+}
+
+// Is the coordinate along the axis in v, but for what it finds in memory?
+static bool counts(const Func *f, Value v, uint32_t axis) {
+  const Op *op = ir_def(f, v);
+  if (!op || op->code == OP_LOAD || !type_has_axis(ir_type(f, v), axis))
+    return false;
+  if (op->code == OP_INDEX) return (uint32_t)ir_index_axis(f, v) == axis;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (counts(f, op->args[i], axis)) return true;
+  return false;
+}
+
+// Has v, a condition of keys, a part that is an equation for the coordinate?
+static bool picks(const Func *f, Value v, uint32_t axis) {
+  const Op *op = ir_def(f, v);
+  bool found = false;
+  for (uint32_t i = 0; op && i < op->nargs && i < 2; i++) {
+    if (op->code == OP_AND) found |= picks(f, op->args[i], axis);
+    if (op->code == OP_EQ)
+      found |= ir_index_axis(f, op->args[i]) == (int)axis &&
+               !type_has_axis(ir_type(f, op->args[!i]), axis);
+  }
+  return found;
+}
+
+typedef bool Says(const Func *f, Value v, uint32_t axis);
+
+typedef struct Bounds {
+  const Func *f;
+  uint32_t axis;
+  Says *says;
+  bool found;
+} Bounds;
+
+// The condition of keys is an op's, or the first region of their pass.
+static void find_bound(void *data, Op *op) {
+  Bounds *b = data;
+  const Op *end = op->code == OP_KREDUCE ? op->regions[0]->last : NULL;
+  if (op->code == OP_DOMAIN) b->found |= b->says(b->f, op->args[0], b->axis);
+  for (uint32_t i = 0; end && i < end->nargs; i++)
+    b->found |= b->says(b->f, end->args[i], b->axis);
+}
+
+static bool some_bound(const Func *f, uint32_t axis, Says *says) {
+  Bounds b = {.f = f, .axis = axis, .says = says};
+  ir_walk(f->body, find_bound, &b);
+  return b.found;
+}
+
+bool lane_bounds_keys(const Func *f, uint32_t axis) {
+  return some_bound(f, axis, counts);
+}
+
+bool lane_long(const Func *f, uint32_t axis) {
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role == AX_KEY &&
+        f->axes.at[i].extent == f->axes.at[axis].extent)
+      return true;
+  return false;
+}
+
+bool lane_like_keys(const Func *f, uint32_t axis) {
+  return lane_long(f, axis) || lane_bounds_keys(f, axis);
 }
 
 // Is axis a the better lane, of two that are declared in this order?
@@ -156,17 +224,25 @@ static bool is_better(const Reuse *r, uint32_t a, uint32_t best) {
   if (r->batch[a] != r->batch[best]) return r->batch[best];
   if (r->work[a] != r->work[best]) return r->work[a] > r->work[best];
   if (r->shared[a] != r->shared[best]) return r->shared[a] > r->shared[best];
+  // Several places of a table have the keys of all: a task has few of one.
+  if (r->picks[a] != r->picks[best]) return r->picks[best];
   if (!r->work[a] && r->numbers[a] != r->numbers[best])
     return r->numbers[a] > r->numbers[best];
   // A long axis with as much reuse beats a short one.
   bool short_a = lane_extent(r->f, a) < COST_SHORT_AXIS;
   bool short_b = lane_extent(r->f, best) < COST_SHORT_AXIS;
-  return short_a == short_b || short_b;
+  if (short_a != short_b) return short_b;
+  // Of heads and queries that share keys queries are more.
+  return r->as_long[a] || !r->as_long[best];
 }
 
 static int best_axis(Reuse *r) {
   if (lane_walks(r->f->body)) return -1;
   ir_walk(r->f->body, count, r);
+  for (uint32_t a = 0; a < r->f->axes.n && a < 64; a++) {
+    r->as_long[a] = lane_long(r->f, a);
+    r->picks[a] = some_bound(r->f, a, picks);
+  }
   int best = -1;
   for (uint32_t a = 0; a < r->f->axes.n && a < 64; a++)
     if (r->f->axes.at[a].role == AX_PAR && r->varies[a] &&
@@ -207,8 +283,9 @@ static bool is_few(const DimTab *d, Dim extent) {
 }
 
 bool lane_few(const Func *f, int lane) {
-  bool keys = false;
-  for (uint32_t a = 0; a < f->axes.n; a++) keys |= f->axes.at[a].role == AX_KEY;
+  bool keys = false;  // those of batches may be walked one at a time
+  for (uint32_t a = 0; a < f->axes.n; a++)
+    keys |= f->axes.at[a].role == AX_KEY || f->axes.at[a].role == AX_STEP;
   if (lane < 0 || !keys || lane_walks(f->body)) return false;
   return is_few(&f->mod->dims, f->axes.at[lane].extent);
 }

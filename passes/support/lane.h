@@ -18,6 +18,12 @@ bool lane_is_product(const Func *f, const Op *dot);
 
 // The parallel axis that is cut into tiles, or -1.
 int lane_axis(const Func *f);
+// Are keys bounded by the coordinate along that axis, as by a query's place?
+bool lane_bounds_keys(const Func *f, uint32_t axis);
+// Is the axis as long as keys are?
+bool lane_long(const Func *f, uint32_t axis);
+// One of the two.
+bool lane_like_keys(const Func *f, uint32_t axis);
 // No axis makes products of matrices: the best is one that both operands of a
 // product have.
 bool lane_lacks(const Func *f, uint32_t *axis);

@@ -23,6 +23,7 @@
 // of the run's first key. Tests: test/passes/tile/bounds-*.
 #include "ir/target.h"
 #include "passes/support/cost.h"
+#include "passes/support/lane.h"
 #include "passes/tile/loop.h"
 
 #include <assert.h>
@@ -30,8 +31,9 @@
 enum { NUMBERS = 4 };  // of an interval: base, hi, f0, f1
 
 // ---------------------------------------------------------------- plan
-// v can be made before the program runs: of inputs, coordinates of the tasks
-// and the key.
+// v can be made before f runs: of inputs, coordinates of the tasks and the key.
+// Of what phases before make where nothing is multiplied: products are masked
+// by that.
 static bool is_closed(const Func *f, Value v, uint32_t key, Map *seen) {
   const Op *op = ir_def(f, v);
   const Type *t = ir_type(f, v);
@@ -45,7 +47,8 @@ static bool is_closed(const Func *f, Value v, uint32_t key, Map *seen) {
     for (uint32_t i = 0; i < f->params.n; i++)
       if (f->params.at[i].v == v)
         return f->params.at[i].role == PR_IN ||
-               f->params.at[i].role == PR_SCALAR;
+               f->params.at[i].role == PR_SCALAR ||
+               (f->params.at[i].role == PR_SHARED && !lane_multiplies(f));
     return false;
   }
   if (op->nregions) return false;

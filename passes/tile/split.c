@@ -376,6 +376,13 @@ static void remark_parts(Ctx *cx, const Func *f, const TilePlan *p) {
                f->name, p->counted ? ", or sequences longer than others," : "");
 }
 
+// Is d the extent of an axis, or of several together? Groups have another.
+static bool counts_all(const DimTab *d, Dim of) {
+  const DimExpr *e = &d->exprs.at[of];
+  if (e->op == DIM_MUL) return counts_all(d, e->a) && counts_all(d, e->b);
+  return e->op == DIM_SYM;
+}
+
 // A pass over all heads that holds another, as in gradients of keys that they
 // share: a task would have all of them, and there are as few as tiles of keys.
 // Heads of a group are few, and groups have tasks of their own.
@@ -387,8 +394,8 @@ bool tile_splits_outer(const Func *f, const PassOpt *opt, const TilePlan *p) {
   ir_walk(f->body, look, &in);
   if (obstacle(&in)) return false;
   uint32_t axis = (uint32_t)ir_attr_i(in.pass, AT_AXIS, 0);
-  const DimExpr *e = &f->mod->dims.exprs.at[f->axes.at[axis].extent];
-  return (p->outer >> axis & 1) && e->op == DIM_SYM;
+  return (p->outer >> axis & 1) &&
+         counts_all(&f->mod->dims, f->axes.at[axis].extent);
 }
 
 void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {

@@ -9,7 +9,9 @@
 // Of a tile a load out of range gives 0 and a store does nothing, so an index
 // needs no limit where all that is made of it is stored, element by element,
 // inside of the axis alone: the gradient of a bias of pairs is
-// (passes/attn/grad_pairs.c). GPUs, tasks without loops: steps have bounds.
+// (passes/attn/grad_pairs.c), in loops over what it sums, too. What is stored
+// in workspace at places of a block, as parts of such sums, is of places, too,
+// and nobody needs those behind the end. GPUs.
 #include "passes/tile/tile.h"
 
 typedef struct Clamp {
@@ -44,11 +46,27 @@ static bool ends_inside(const Clamp *c, Value mask) {
          is_dim(c->f, op->args[1], c->end);
 }
 
+// Is op a store in workspace that has places of whole blocks?
+static bool is_padded(const Clamp *c, const Op *op) {
+  const Func *f = c->f;
+  bool shared = false, block = false;
+  for (uint32_t i = 0; i < f->params.n; i++)
+    shared |=
+        f->params.at[i].v == op->args[0] && f->params.at[i].role == PR_SHARED;
+  for (uint32_t i = 2; i < op->nargs; i++) {
+    const Op *at = ir_def(f, op->args[i]);
+    block |= at && at->code == OP_IOTA &&
+             type_has_axis(ir_type(f, op->args[i]), c->axis);
+  }
+  return shared && block;
+}
+
 // What op makes of the index: elements that have its place.
 static bool keeps_place(const Clamp *c, const Op *op) {
   if (op->code == OP_STORE)
-    return ir_attr_i(op, AT_MASKED, 0) &&
-           ends_inside(c, op->args[op->nargs - 1]);
+    return (ir_attr_i(op, AT_MASKED, 0) &&
+            ends_inside(c, op->args[op->nargs - 1])) ||
+           is_padded(c, op);
   if (op->code == OP_LOAD || op_info(op->code)->flags & OPF_ELEM) return true;
   const IrAttr *over = ir_attr(op, AT_OVER);
   if ((op->code != OP_DOT && op->code != OP_REDUCE) || !over || op->nargs > 2)
@@ -58,13 +76,34 @@ static bool keeps_place(const Clamp *c, const Op *op) {
   return true;
 }
 
-static bool is_free(Clamp *c) {
-  c->made[c->limited] = true;
-  for (const Op *op = c->f->body->first; op; op = op->next) {
+static bool is_free(Clamp *c, const Region *r);
+
+// What a loop hands on is made of the index where what it begins with is, or
+// what a turn yields: the latter is known behind a turn.
+static bool is_free_loop(Clamp *c, const Op *op) {
+  const Region *r = op->regions[0];
+  if (op->code != OP_FOR) return false;
+  for (uint32_t i = 0; i < 3; i++)
+    if (c->made[op->args[i]]) return false;
+  for (bool more = true; more;) {
+    more = false;
+    if (!is_free(c, r)) return false;
+    for (uint32_t i = 0; i < op->nres; i++) {
+      bool made = c->made[op->args[i + 3]] || c->made[r->last->args[i]];
+      more |= made && !c->made[r->params.at[i + 1]];
+      c->made[r->params.at[i + 1]] |= made;
+      c->made[op->res[i]] |= made;
+    }
+  }
+  return true;
+}
+
+static bool is_free(Clamp *c, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
     bool of = false;
-    if (op->nregions) return false;
+    if (op->nregions && !is_free_loop(c, op)) return false;
     for (uint32_t i = 0; i < op->nargs; i++) of |= c->made[op->args[i]];
-    if (!of) continue;
+    if (!of || op->nregions || op->code == OP_YIELD) continue;
     if (!keeps_place(c, op)) return false;
     for (uint32_t i = 0; i < op->nres; i++) c->made[op->res[i]] = true;
   }
@@ -94,7 +133,8 @@ void tile_unclamp(Ctx *cx, Func *f) {
       continue;
     c.axis = t->axis[0];
     c.made = NEWN(&cx->scratch, bool, f->values.n);
-    if (!is_free(&c)) continue;
+    c.made[c.limited] = true;
+    if (!is_free(&c, f->body)) continue;
     ir_replace_uses(f, c.limited, c.at);
     ir_erase(op);
   }

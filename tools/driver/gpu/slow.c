@@ -256,6 +256,49 @@ static bool is_odd(Ctx *cx, const Recipe *r, Cause *out) {
   return true;
 }
 
+// ---------------------------------------------------------------- workspace
+// A dim that the program leaves open counts as so much, others of the module,
+// as numbers of parts, as one.
+static int64_t taken(const DimSym *sym, const Decl *prog) {
+  uint32_t at;
+  int64_t n = COST_SLOW_ROOM_DIM;
+  if (!prog->dims || !dim_find_sym(prog->dims, sym->name, &at)) return 1;
+  return n < sym->lo ? sym->lo : n > sym->hi ? sym->hi : n;
+}
+
+static double bytes_of(const DimTab *dims, const Type *t, const int64_t *sym) {
+  double bytes = dtype_size(t->dtype);
+  int64_t v;
+  for (uint32_t i = 0; t->kind == TK_TENSOR && i < t->n; i++)
+    bytes *= dim_eval(dims, t->size[i], sym, &v) ? (double)v : 0;
+  return t->kind == TK_TENSOR ? bytes : 0;
+}
+
+// What phases hand on is far larger than the program's tensors.
+static bool is_roomy(Ctx *cx, const Built *b, Cause *out) {
+  const Module *m = b->mod;
+  const Decl *prog = b->recipe.spec.prog;
+  if (!m || !m->funcs.n) return false;
+  const Func *f = m->funcs.at[m->funcs.n - 1];
+  int64_t *sym = NEWN(&cx->scratch, int64_t, m->dims.syms.n + 1);
+  double room = 0, tensors = 0;
+  for (uint32_t i = 0; i < m->dims.syms.n; i++)
+    sym[i] = taken(&m->dims.syms.at[i], prog);
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    double bytes = bytes_of(&m->dims, ir_type(f, f->params.at[i].v), sym);
+    *(f->params.at[i].role == PR_SHARED ? &room : &tensors) += bytes;
+  }
+  if (room <= tensors * COST_SLOW_ROOM) return false;
+  out->what = arena_printf(&cx->session,
+                           "its workspace is %.0f times as large as its "
+                           "tensors, where open dims are %d",
+                           room / tensors, COST_SLOW_ROOM_DIM);
+  out->help = "`attnc explain` lists it; what no row and key have for "
+              "themselves, or bounds of dims, need less";
+  out->span = f->span;
+  return true;
+}
+
 // ---------------------------------------------------------------- ptxas
 static bool is_spilled(Ctx *cx, const CgKernelRecord *k, Cause *out) {
   if (k->spill_bytes <= COST_SLOW_SPILLS ||
@@ -298,7 +341,8 @@ static bool find_cause(Ctx *cx, const Built *b, Cause *out) {
         is_serial(cx, k, out))
       return true;
   }
-  return is_stepped(b, out) || is_odd(cx, &b->recipe, out);
+  return is_stepped(b, out) || is_roomy(cx, b, out) ||
+         is_odd(cx, &b->recipe, out);
 }
 
 // What stands in a file that the program imports is nothing that its reader can
