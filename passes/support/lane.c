@@ -125,6 +125,8 @@ static void count_product(Reuse *r, const Op *op) {
   if (!lane_has_key(r->f, &all) || !has_vec(r->f, &all)) return;
   Band b;
   bool band = band_of(r->f, op, &b);
+  // With one operand that is the same for all it is a sum of the other.
+  if (!x->n || !y->n) return;
   for (uint32_t i = 0; i < all.n; i++) {
     uint32_t a = all.axis[i];
     bool diagonal = band && (a == b.same || a == b.other);
@@ -283,9 +285,8 @@ static bool is_few(const DimTab *d, Dim extent) {
 }
 
 bool lane_few(const Func *f, int lane) {
-  bool keys = false;  // those of batches may be walked one at a time
-  for (uint32_t a = 0; a < f->axes.n; a++)
-    keys |= f->axes.at[a].role == AX_KEY || f->axes.at[a].role == AX_STEP;
+  bool keys = false;
+  for (uint32_t a = 0; a < f->axes.n; a++) keys |= f->axes.at[a].role == AX_KEY;
   if (lane < 0 || !keys || lane_walks(f->body)) return false;
   return is_few(&f->mod->dims, f->axes.at[lane].extent);
 }
