@@ -257,11 +257,25 @@ static bool is_odd(Ctx *cx, const Recipe *r, Cause *out) {
 }
 
 // ---------------------------------------------------------------- workspace
+// Is it the length of all sequences of a ragged dim, behind each other?
+static bool is_total(const DimTab *dims, const DimSym *sym) {
+  static const char end[] = "_total";
+  for (uint32_t i = 0; i < dims->syms.n; i++) {
+    const DimSym *of = &dims->syms.at[i];
+    size_t n = strlen(of->name);
+    if (of->kind == DIM_RAGGED && !strncmp(sym->name, of->name, n) &&
+        !strcmp(sym->name + n, end))
+      return true;
+  }
+  return false;
+}
+
 // A dim that the program leaves open counts as so much, others of the module,
-// as numbers of parts, as one.
-static int64_t taken(const DimSym *sym, const Decl *prog) {
+// as numbers of parts, as one; as many sequences have as many tokens each.
+static int64_t taken(const DimTab *dims, const DimSym *sym, const Decl *prog) {
   uint32_t at;
   int64_t n = COST_SLOW_ROOM_DIM;
+  if (is_total(dims, sym)) return n * n;
   if (!prog->dims || !dim_find_sym(prog->dims, sym->name, &at)) return 1;
   return n < sym->lo ? sym->lo : n > sym->hi ? sym->hi : n;
 }
@@ -274,20 +288,36 @@ static double bytes_of(const DimTab *dims, const Type *t, const int64_t *sym) {
   return t->kind == TK_TENSOR ? bytes : 0;
 }
 
-// What phases hand on is far larger than the program's tensors.
+// What phases hand on, in bytes; others: all other tensors.
+static double room_of(const Module *m, const int64_t *sym, double *others) {
+  const Func *f = m->funcs.at[m->funcs.n - 1];
+  double room = 0;
+  *others = 0;
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    double bytes = bytes_of(&m->dims, ir_type(f, f->params.at[i].v), sym);
+    *(f->params.at[i].role == PR_SHARED ? &room : others) += bytes;
+  }
+  return room;
+}
+
+// That is far larger than the program's tensors. A dim that it does not grow
+// with, as of batches, may be one.
 static bool is_roomy(Ctx *cx, const Built *b, Cause *out) {
   const Module *m = b->mod;
   const Decl *prog = b->recipe.spec.prog;
   if (!m || !m->funcs.n) return false;
   const Func *f = m->funcs.at[m->funcs.n - 1];
   int64_t *sym = NEWN(&cx->scratch, int64_t, m->dims.syms.n + 1);
-  double room = 0, tensors = 0;
   for (uint32_t i = 0; i < m->dims.syms.n; i++)
-    sym[i] = taken(&m->dims.syms.at[i], prog);
-  for (uint32_t i = 0; i < f->params.n; i++) {
-    double bytes = bytes_of(&m->dims, ir_type(f, f->params.at[i].v), sym);
-    *(f->params.at[i].role == PR_SHARED ? &room : &tensors) += bytes;
+    sym[i] = taken(&m->dims, &m->dims.syms.at[i], prog);
+  double tensors, room = room_of(m, sym, &tensors);
+  for (uint32_t i = 0; i < m->dims.syms.n; i++) {
+    int64_t n = sym[i];
+    sym[i] = m->dims.syms.at[i].lo > 1 ? m->dims.syms.at[i].lo : 1;
+    bool grows = room_of(m, sym, &tensors) != room;
+    if (grows || is_total(&m->dims, &m->dims.syms.at[i])) sym[i] = n;
   }
+  room = room_of(m, sym, &tensors);
   if (room <= tensors * COST_SLOW_ROOM) return false;
   out->what = arena_printf(&cx->session,
                            "its workspace is %.0f times as large as its "
