@@ -62,9 +62,10 @@ Value hop_role_barrier(const Role *r, Builder *b, const Ring *ring, Value at,
   if (!ring->own || r->w->turns < 0) return at;
   Value groups = i32(b, r->w->groups), back = i32(b, r->w->groups - 1);
   Value is = i32(b, block);
-  Value group = ir_2(b, OP_ADD, is, ir_2(b, OP_MUL, r->tasks, back));
+  Value group = ir_2(b, OP_MUL, r->tasks, back);
+  group = ir_2(b, OP_ADD, is, group);
   group = ir_2(b, OP_MOD, group, groups);
-  Value from =
-      ir_2(b, OP_MUL, ir_2(b, OP_SUB, group, is), i32(b, ring->stages));
+  Value from = ir_2(b, OP_SUB, group, is), stages = i32(b, ring->stages);
+  from = ir_2(b, OP_MUL, from, stages);
   return ir_2(b, OP_ADD, at, from);
 }
