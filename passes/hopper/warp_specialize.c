@@ -107,18 +107,26 @@ static void load_panels(Role *r, Builder *b, const Op *op, const Ring *ring,
 
 static void produce_beside(Role *r, Builder *b, const Op *wide);
 
+// Do groups take its blocks in turn?
+static bool in_turn(const Role *r, const Ring *ring) {
+  return ring->own && r->w->turns >= 0;
+}
+
+static void await_empty(Builder *b, const Ring *ring, Turn t, int64_t g) {
+  Value at = t.slot;
+  if (g) at = ir_2(b, OP_ADD, at, i32(b, g * ring->stages));
+  hop_role_wait(b, ring->empty, at, ir_2(b, OP_SUB, i32(b, 1), t.parity));
+}
+
 static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
                       ValueMap *m) {
   Ring *ring = &r->w->rings[hop_rings_of(r->w, op)];
   Value at = t.slot;
   bool wide = fill_wide(r->w->f, op);
   if (g) at = ir_2(b, OP_ADD, at, i32(b, g * ring->stages));
-  if (!ring->rides && !wide)
-    hop_role_wait(b, ring->empty, at, ir_2(b, OP_SUB, i32(b, 1), t.parity));
+  if (!ring->rides && !wide && !in_turn(r, ring)) await_empty(b, ring, t, g);
   IrAttr bytes = attr_i(AT_BYTES, hop_rings_bytes(r->w, op));
   Value bar[] = {ring->full, hop_role_barrier(r, b, ring, at, g)};
-  if (bar[1] != at)
-    hop_role_wait(b, ring->full, bar[1], ir_2(b, OP_SUB, i32(b, 1), t.parity));
   if (ring->with < 0 && ring->panels == 1 && !ring->told)
     ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
   uint32_t n = fill_args(op);
@@ -162,10 +170,15 @@ static void produce(Role *r, Builder *b, const Op *op) {
   if (r->w->rings[k].visits >= 0) return;
   if (hop_role_value(r, op->res[0]) != op->res[0]) return;  // done beside
   Turn t = hop_role_turn(r, b, k);
-  for (uint32_t g = 0; g < (r->w->rings[k].own ? r->w->groups : 1); g++) {
+  const Ring *ring = &r->w->rings[k];
+  // A group's barrier begins its next phase when the group has seen the last:
+  // when it has given back its block, which another has next.
+  for (uint32_t g = 0; in_turn(r, ring) && g < r->w->groups; g++)
+    await_empty(b, ring, t, g);
+  for (uint32_t g = 0; g < (ring->own ? r->w->groups : 1); g++) {
     ValueMap m = {.arena = r->w->arena};
     r->filled = g;
-    if (r->w->rings[k].own) is_group(r, b, r->w->body, &m, g);
+    if (ring->own) is_group(r, b, r->w->body, &m, g);
     load_tile(r, b, op, t, g, &m);
   }
   hop_role_filled(r, b, k, op);
