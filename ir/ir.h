@@ -383,8 +383,9 @@ bool ir_has_products(const Func *f);
 // Does an op in r, or in a region inside, write the tensor?
 bool ir_is_stored(const Region *r, Value tensor);
 // Bit i: f, of level mach, makes tensor i (of its tensors), an output, or part
-// of it, or what a phase behind it makes it of. 0: not known.
-uint64_t ir_made(const Func *f);
+// of it, or what a phase behind it makes it of. 0: not known. f is only read,
+// as threads share it.
+uint64_t ir_made(Arena *scratch, const Func *f);
 // Calls fn for each op of the region and the regions inside, in order. The op
 // visited may be erased.
 typedef void WalkFn(void *data, Op *op);

@@ -85,10 +85,10 @@ static bool same_program(const Func *a, const Func *b) {
 
 // From the last phase to the first: each adds what those behind it make of its
 // workspace.
-uint64_t ir_made(const Func *f) {
+uint64_t ir_made(Arena *scratch, const Func *f) {
   const Module *mod = f->mod;
   uint32_t n = mod->funcs.n;
-  Made *all = NEWN(mod->arena, Made, n);
+  Made *all = NEWN(scratch, Made, n);
   for (uint32_t i = n; i-- > 0;) {
     Made *m = &all[i];
     m->f = mod->funcs.at[i];

@@ -382,7 +382,7 @@ static LLVMValueRef scratch_bytes(Cg *g, const Region *r) {
 
 // n, or 0 where all outputs that the function makes have NULL data.
 static LLVMValueRef if_wanted(Cg *g, LLVMValueRef n) {
-  uint64_t made = ir_made(g->fn);
+  uint64_t made = ir_made(&g->cx->scratch, g->fn);
   LLVMValueRef any = NULL, zero = cg_i64(g, 0);
   for (uint32_t i = 0; i < 64; i++) {
     if (!(made >> i & 1)) continue;

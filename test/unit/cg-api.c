@@ -138,6 +138,20 @@ static void bad(Ctx *cx) {
   EXPECT(cx->diags.at[cx->diags.n - 1]->id == DIAG_cg_failed);
 }
 
+// Threads share the modules that they are given: compiling with a session of
+// one's own leaves the memory of theirs as it is.
+static void reads_only(Ctx *cx) {
+  Case c[2];
+  CgProgram both[2] = {*program(cx, &c[0], "f"), *program(cx, &c[1], "g")};
+  Ctx own;
+  ctx_init_helper(&own, cx);
+  Buf out = {.arena = &own.session};
+  size_t session = cx->session.used, scratch = cx->scratch.used;
+  EXPECT(cg_compile(&own, both, 2, CG_OBJECT, &out) && out.n);
+  EXPECT(cx->session.used == session && cx->scratch.used == scratch);
+  ctx_drop(&own);
+}
+
 int main(void) {
   Buf first = {0};
   Ctx keep;
@@ -149,6 +163,7 @@ int main(void) {
     Buf object = {.arena = &cx.session};
     good(&cx, &object);
     bad(&cx);
+    reads_only(&cx);
     if (i) EXPECT(object.n == first.n && !memcmp(object.at, first.at, first.n));
     else buf_add(&first, object.at, object.n);
     ctx_drop(&cx);

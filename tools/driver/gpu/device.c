@@ -93,7 +93,7 @@ static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
                    .flags = (k->counter ? ATTN_GPU_COUNTER : 0) |
                             (k->waits ? ATTN_GPU_WAITS : 0) |
                             (k->once ? ATTN_GPU_ONCE : 0) | ATTN_GPU_LOCAL,
-                   .makes = ir_made(k->func),
+                   .makes = ir_made(&cx->scratch, k->func),
                    .maps = all,
                    .places = places(cx, m, k, all),
                    .nmaps = k->maps.n,
