@@ -115,14 +115,24 @@ static Box piece_of(Gpu *n, const Box *b, V *row) {
   return p;
 }
 
-// Row `row`, chunk `chunk` of the tile; what lies outside the tensor is 0.
-static void copy_chunk(Gpu *n, const Box *whole, Tile s, const Type *t, V to,
-                       V chunk) {
+// A chunk of the tile.
+typedef struct At {
+  V row, chunk;
+  V off;  // bytes from the box's origin (i64), or NULL: not known
+} At;
+
+static V offset_of(Gpu *n, const Box *b, V row, V chunk) {
+  V line = LLVMBuildMul(n->g->b, wide(n, row), b->row_stride, "");
+  return e_iadd(n->g, line, wide(n, gpu_mul(n, chunk, 16)));
+}
+
+// What lies outside the tensor is 0.
+static void copy_chunk(Gpu *n, const Box *whole, Tile s, const Type *t, At at) {
   Cg *g = n->g;
-  V row = to;
+  V row = at.row;
   Box piece = piece_of(n, whole, &row), *b = &piece;
   uint32_t elems = 16 / b->size;
-  V col = gpu_mul(n, chunk, elems);
+  V col = gpu_mul(n, at.chunk, elems);
   V r = e_icmp(g, LLVMIntULT, gpu_add(n, b->row0, row), b->nrows);
   V left = e_isub(g, b->ncols, gpu_add(n, b->col0, col));
   V some = e_icmp(g, LLVMIntSGT, left, gpu_i32(n, 0));
@@ -130,18 +140,17 @@ static void copy_chunk(Gpu *n, const Box *whole, Tile s, const Type *t, V to,
   V many = e_sel(g, e_icmp(g, LLVMIntSLT, left, gpu_i32(n, elems)), left,
                  gpu_i32(n, elems));
   many = e_sel(g, ok, gpu_mul(n, many, b->size), gpu_i32(n, 0));
-  V off = wide(n, gpu_mul(n, chunk, 16));
-  off = e_iadd(g, LLVMBuildMul(g->b, wide(n, row), b->row_stride, ""), off);
+  V off = at.off ? at.off : offset_of(n, b, row, at.chunk);
   V from = e_iadd(g, b->base, e_sel(g, ok, off, gpu_i64(n, 0)));
-  Chunk c = {gpu_element(n, s, t, to, col), from, many};
+  Chunk c = {gpu_element(n, s, t, at.row, col), from, many};
   n->vendor->copy(n, &c);
 }
 
 // The same by elements, for any strides.
-static void copy_elements(Gpu *n, const Box *whole, Tile s, const Type *t, V to,
-                          V chunk) {
+static void copy_elements(Gpu *n, const Box *whole, Tile s, const Type *t,
+                          At to) {
   Cg *g = n->g;
-  V row = to;
+  V row = to.row;
   Box piece = piece_of(n, whole, &row), *b = &piece;
   uint32_t elems = 16 / b->size;
   LLVMTypeRef et = LLVMIntTypeInContext(g->lc, 8 * b->size);
@@ -151,7 +160,7 @@ static void copy_elements(Gpu *n, const Box *whole, Tile s, const Type *t, V to,
   V line =
       e_iadd(g, b->base, LLVMBuildMul(g->b, wide(n, row), b->row_stride, ""));
   for (uint32_t i = 0; i < elems; i++) {
-    V col = gpu_add(n, gpu_mul(n, chunk, elems), gpu_i32(n, i));
+    V col = gpu_add(n, gpu_mul(n, to.chunk, elems), gpu_i32(n, i));
     V c = e_icmp(g, LLVMIntULT, gpu_add(n, b->col0, col), b->ncols);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), end;
     end = gpu_if(n, e_and(g, r, c));
@@ -162,12 +171,50 @@ static void copy_elements(Gpu *n, const Box *whole, Tile s, const Type *t, V to,
     V phi = LLVMBuildPhi(g->b, et, ""), v[2] = {zero, x};
     LLVMBasicBlockRef at_[2] = {from, in};
     LLVMAddIncoming(phi, v, at_, 2);
-    LLVMBuildStore(g->b, phi, gpu_element(n, s, t, to, col));
+    LLVMBuildStore(g->b, phi, gpu_element(n, s, t, to.row, col));
   }
 }
 
-typedef void CopyFn(Gpu *n, const Box *b, Tile s, const Type *t, V row,
-                    V chunk);
+typedef void CopyFn(Gpu *n, const Box *b, Tile s, const Type *t, At at);
+
+enum { MOST_STEPS = 32 };  // of a copy that is not a loop
+
+// A row's chunks are copied by so many threads, of which each keeps its column
+// in all rows: the least divisor of all that is enough. 0: they are too few.
+//   14 chunks a row, 128 threads: 16, of which 14 copy; 8 rows at once
+static uint32_t threads_of_row(uint32_t per_row, uint32_t threads) {
+  for (uint32_t i = per_row; i <= threads; i++)
+    if (threads % i == 0) return i;
+  return 0;
+}
+
+// Rows are one behind the other, all of their addresses the first and a
+// constant. False: a row is more than the threads, or there are too many rows.
+static bool copy_rows(Gpu *n, const Box *b, Tile s, const Type *t) {
+  Cg *g = n->g;
+  uint32_t per_row = t->ext[1] * b->size / 16, rows = t->ext[0];
+  uint32_t of_row = threads_of_row(per_row, n->grp.threads);
+  uint32_t each = of_row ? n->grp.threads / of_row : 1;
+  if (!of_row || (rows + each - 1) / each > MOST_STEPS) return false;
+  V tid = n->grp.tid, by = gpu_i32(n, of_row);
+  V first = LLVMBuildUDiv(g->b, tid, by, "");
+  At at = {.chunk = LLVMBuildURem(g->b, tid, by, "")};
+  V mine = e_icmp(g, LLVMIntULT, at.chunk, gpu_i32(n, per_row));
+  V step = LLVMBuildMul(g->b, b->row_stride, gpu_i64(n, each), "");
+  LLVMBasicBlockRef end = of_row > per_row ? gpu_if(n, mine) : NULL;
+  bool lines = b->pieces == 1 && b->turns <= 1;
+  for (uint32_t i = 0; i < rows; i += each) {
+    at.row = gpu_add(n, first, gpu_i32(n, i));
+    if (lines && i) at.off = e_iadd(g, at.off, step);
+    else if (lines) at.off = offset_of(n, b, first, at.chunk);
+    V there = e_icmp(g, LLVMIntULT, at.row, gpu_i32(n, rows));
+    LLVMBasicBlockRef last = i + each > rows ? gpu_if(n, there) : NULL;
+    copy_chunk(n, b, s, t, at);
+    if (last) gpu_end(n, last);
+  }
+  if (end) gpu_end(n, end);
+  return true;
+}
 
 // for (id = thread; id < chunks; id += threads) fn(row, chunk)
 static void each_chunk(Gpu *n, const Box *b, Tile s, const Type *t,
@@ -177,30 +224,15 @@ static void each_chunk(Gpu *n, const Box *b, Tile s, const Type *t,
   uint32_t threads = n->grp.threads;
   LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = cg_block(g, "copy");
   LLVMBasicBlockRef body = cg_block(g, "chunk"), done = cg_block(g, "copied");
-  bool unroll = fn == copy_chunk && all % threads == 0 && all / threads <= 32;
-  for (uint32_t i = 0; unroll && i < all / threads; i++) {
-    V id = gpu_add(n, n->grp.tid, gpu_i32(n, i * threads)), row;
-    if (threads % per_row == 0)  // the chunk does not change
-      row = gpu_add(n, LLVMBuildUDiv(g->b, n->grp.tid, gpu_i32(n, per_row), ""),
-                    gpu_i32(n, i * threads / per_row));
-    else row = LLVMBuildUDiv(g->b, id, gpu_i32(n, per_row), "");
-    V base = threads % per_row ? id : n->grp.tid;
-    fn(n, b, s, t, row, LLVMBuildURem(g->b, base, gpu_i32(n, per_row), ""));
-  }
-  if (unroll) {
-    LLVMDeleteBasicBlock(head);
-    LLVMDeleteBasicBlock(body);
-    LLVMDeleteBasicBlock(done);
-    return;
-  }
   LLVMBuildBr(g->b, head);
   LLVMPositionBuilderAtEnd(g->b, head);
   V id = LLVMBuildPhi(g->b, gpu_i32t(n), "");
   LLVMAddIncoming(id, &n->grp.tid, &from, 1);
   LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntULT, id, gpu_i32(n, all)), body, done);
   LLVMPositionBuilderAtEnd(g->b, body);
-  V chunk = LLVMBuildURem(g->b, id, gpu_i32(n, per_row), "");
-  fn(n, b, s, t, LLVMBuildUDiv(g->b, id, gpu_i32(n, per_row), ""), chunk);
+  At at = {.row = LLVMBuildUDiv(g->b, id, gpu_i32(n, per_row), ""),
+           .chunk = LLVMBuildURem(g->b, id, gpu_i32(n, per_row), "")};
+  fn(n, b, s, t, at);
   V next = gpu_add(n, id, gpu_i32(n, threads));
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
   LLVMAddIncoming(id, &next, &latch, 1);
@@ -222,7 +254,7 @@ void gpu_cp_async(Gpu *n, const Op *op) {
   LLVMBasicBlockRef done = cg_block(g, "filled");
   LLVMBuildCondBr(g->b, chunks_ok(n, &b), fast, slow);
   LLVMPositionBuilderAtEnd(g->b, fast);
-  each_chunk(n, &b, s, t, copy_chunk);
+  if (!copy_rows(n, &b, s, t)) each_chunk(n, &b, s, t, copy_chunk);
   LLVMBuildBr(g->b, done);
   LLVMPositionBuilderAtEnd(g->b, slow);
   each_chunk(n, &b, s, t, copy_elements);
