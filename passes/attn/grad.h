@@ -455,6 +455,11 @@ bool grad_reads_memory(const Grad *g, Gid x);
 // Every index of a gradient becomes an axis; one store for each index map.
 bool grad_maps(Grad *g);
 
+// ---- grad_segments.c
+// Index i of s is a row of a sequence, behind the offset of that: so are those
+// of the tensor's other gradients, and s is stored at its rows.
+bool grad_segment(Grad *g, GradStore *s, uint32_t i);
+
 // ---- grad_lists.c
 // The keys that indices of lists have become: the index, their axis, and how
 // often a row's list has each.

@@ -734,6 +734,15 @@ static void put_axes(Emit *e) {
 }
 
 // ---------------------------------------------------------------- domains
+// The axes that all have at which the kernel adds, or else those of what it
+// stores: other keys are summed in a point, and have no say in which there are.
+static uint64_t pointed(const Emit *e) {
+  uint64_t axes = e->stored;
+  for (uint32_t i = 0; i < e->k->n; i++)
+    if (e->k->store[i].outer) axes &= grad_store_axes(e->g, &e->k->store[i]);
+  return axes;
+}
+
 // Points outside of a parallel axis's domain have no keys, and what they store
 // is 0; rows of sequences in one tensor are left as they are.
 static void put_domain(Emit *e, Gid c, uint32_t of, uint32_t to) {
@@ -741,7 +750,7 @@ static void put_domain(Emit *e, Gid c, uint32_t of, uint32_t to) {
   bool stored = false;
   if (!is_key(e, of) && to == of && !e->k->physical) {
     e->keep = e->keep ? ir_2(&e->b, OP_AND, e->keep, v) : v;
-    to = last_key(e, e->stored, to);
+    to = last_key(e, pointed(e), to);
     stored = !is_key(e, to);
   }
   vec_push(e->g->arena, &e->put, ((EmitDomain){.c = c, .to = to}));

@@ -36,28 +36,20 @@ bool grad_reads_memory(const Grad *g, Gid x) {
   return false;
 }
 
-// `base[b] + k`: rows of one sequence behind those of another.
-static bool is_segment(Grad *g, Gid x, uint64_t used) {
-  const GradNode n = *grad_at(g, x);
-  if (n.code != OP_ADD) return false;
-  for (uint32_t i = 0; i < 2; i++) {
-    const GradNode *a = grad_at(g, n.arg[i]), *b = grad_at(g, n.arg[!i]);
-    if (a->code == OP_INDEX && !(a->axes & (used | b->axes)) &&
-        grad_reads_memory(g, n.arg[!i]))
-      return true;
-  }
-  return false;
-}
-
-// The entry of a table of pages that an index is, whatever is read where there
-// is no page: `max(t[b, k // n], 0)`; 0: it is none.
+// The entry of a table of pages that an index is, as a layout writes it:
+// `max(t[b, k // n], 0)`, so that something is read where there is no page. 0:
+// it is none. Of other tables rows may have any entry in common.
 static Gid page_entry(const Grad *g, Gid x) {
   const GradNode *n = grad_at(g, x);
-  if (n->code == OP_LOAD) return n->n ? x : 0;
-  if (n->code == OP_CAST) return page_entry(g, n->arg[0]);
-  for (uint32_t i = 0; n->code == OP_MAX && i < 2; i++)
-    if (grad_at(g, n->arg[i])->code == OP_CONST)
-      return page_entry(g, n->arg[!i]);
+  for (uint32_t i = 0; n->code == OP_MAX && i < 2; i++) {
+    const GradNode *zero = grad_at(g, n->arg[i]);
+    Gid entry = n->arg[!i];
+    if (zero->code != OP_CONST || zero->attr) continue;
+    while (grad_at(g, entry)->code == OP_CAST)
+      entry = grad_at(g, entry)->arg[0];
+    bool is = grad_at(g, entry)->code == OP_LOAD && grad_at(g, entry)->n;
+    return is ? entry : 0;
+  }
   return 0;
 }
 
@@ -376,7 +368,7 @@ static bool make_whole(Maps *m, GradStore *s) {
       s->physical = true;
     } else if (is_plain(g, x, g->tensors.at[s->tensor].type.size[i], used))
       used |= axes;
-    else if (is_segment(g, x, used)) used |= axes, s->physical = true;
+    else if (grad_segment(g, s, i)) used |= axes;
     else if (shift(m, s, i) || grad_list_keys(g, &m->lists, s, i))
       used |= grad_at(g, s->index[i])->axes;
     else {
