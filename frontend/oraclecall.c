@@ -70,25 +70,47 @@ bool oracle_place(Oracle *o, const Param *p, const OracleArg *a,
   return true;
 }
 
+static void out_of_range(Oracle *o, const Sym *s, const int64_t *at,
+                         Span span) {
+  const OracleArg *a = &o->args[s->param];
+  const Param *p = &o->prog->params.at[s->param];
+  uint32_t bad = 0;
+  while (bad + 1 < p->type->shape.n && at[bad] >= 0 && bad < a->rank &&
+         at[bad] < a->shape[bad])
+    bad++;
+  if (!o->failed)
+    diag_add(o->cx, DIAG_interp_range, span, (long long)at[bad], (int)bad,
+             p->name, (long long)a->shape[bad]);
+  o->failed = true;
+}
+
 void oracle_read(Oracle *o, const Sym *s, const int64_t *at, Span span, Val *r,
                  int64_t i) {
   const OracleArg *a = &o->args[s->param];
   const Param *p = &o->prog->params.at[s->param];
   int64_t off;
   if (!oracle_place(o, p, a, at, &off)) {
-    uint32_t bad = 0;
-    while (bad + 1 < p->type->shape.n && at[bad] >= 0 && bad < a->rank &&
-           at[bad] < a->shape[bad])
-      bad++;
-    if (!o->failed)
-      diag_add(o->cx, DIAG_interp_range, span, (long long)at[bad], (int)bad,
-               p->name, (long long)a->shape[bad]);
-    o->failed = true;
+    out_of_range(o, s, at, span);
     return;
   }
   r->at[i] =
       dtype_load(a->dtype, (const char *)a->data + off * dtype_size(a->dtype));
-  oracle_seed(o, s->param, off, r, i);
+  if (o->lanes) oracle_seed(o, s->param, off, r, i);
+}
+
+int64_t oracle_read_line(Oracle *o, const Sym *s, const int64_t *at, int64_t n,
+                         double *out) {
+  const OracleArg *a = &o->args[s->param];
+  const Layout *l = o->prog->params.at[s->param].layout;
+  uint32_t rank = o->prog->params.at[s->param].type->shape.n;
+  int64_t off, last = rank ? at[rank - 1] : 0;
+  if (o->lanes || !rank || (l && l->kind != LAY_STRIDED)) return 0;
+  if (!strided(a, at, rank, &off) || n > a->shape[rank - 1] - last) return 0;
+  int64_t size = dtype_size(a->dtype), step = a->stride[rank - 1] * size;
+  const char *from = (const char *)a->data + off * size;
+  for (int64_t i = 0; i < n; i++)
+    out[i] = dtype_load(a->dtype, from + i * step);
+  return n;
 }
 
 // ---------------------------------------------------------------- dims

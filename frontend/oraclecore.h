@@ -75,6 +75,11 @@ const Keys *oracle_keys(Oracle *o, Frame *f, const Sym *index);
 // element i of r.
 void oracle_read(Oracle *o, const Sym *param, const int64_t *at, Span span,
                  Val *r, int64_t i);
+// n neighbours along its last axis: how many it has read, all or none; where
+// there are tangents, where one is out of range and where its layout has them
+// apart, none.
+int64_t oracle_read_line(Oracle *o, const Sym *param, const int64_t *at,
+                         int64_t n, double *out);
 bool oracle_place(Oracle *o, const Param *p, const OracleArg *a,
                   const int64_t *at, int64_t *off);
 uint64_t oracle_key(const Frame *f, const void *node, uint64_t vary);

@@ -162,17 +162,18 @@ static Val *eval_binary(Oracle *o, Frame *f, const Expr *e) {
   Lane x = lane(f, a, &e->a->ty, r, &e->ty);
   Lane y = lane(f, b, &e->b->ty, r, &e->ty);
   int empty = -1;
+  bool rounds = o->dual && dtype_is_float(e->ty.dtype);
   for (int64_t i = 0; i < r->n; i++) {
     int64_t ai = lane_at(&x, r, i), bi = lane_at(&y, r, i);
     double p = a->at[ai], q = b->at[bi];
-    if (dtype_is_float(e->ty.dtype)) {
+    if (rounds) {
       p = oracle_round(o, p);
       q = oracle_round(o, q);
     }
     if (e->op == BO_DIV && q == 0 && empty < 0) empty = empty_row(o, f, e, 0);
     if (e->op == BO_DIV && q == 0 && empty > 0) continue;
     r->at[i] = oracle_binary(e->op, p, q);
-    oracle_flow2(o, e->op, r, i, (At){a, ai}, (At){b, bi});
+    if (o->lanes) oracle_flow2(o, e->op, r, i, (At){a, ai}, (At){b, bi});
   }
   return r;
 }
@@ -312,7 +313,7 @@ static Val *accumulate(Oracle *o, Val *acc, const Val *x, int b) {
     case BI_count: *a += v != 0; break;
     default:
       *a += v;
-      oracle_flow(o, acc, i, x, i, 1);
+      if (x->dx) oracle_flow(o, acc, i, x, i, 1);
       break;
     }
   }
@@ -631,6 +632,23 @@ static const Sym *tensor_param(const Expr *e) {
   return name && e->ty.rank ? e->sym : NULL;
 }
 
+static void read_param(Oracle *o, const Expr *e, const Axes *ax, int64_t *at,
+                       Val *r) {
+  const Sym *p = e->a->sym;
+  const Axis1 *last = ax->n ? &ax->at[ax->n - 1] : NULL;
+  uint32_t rank = e->a->ty.rank;
+  int64_t n = last && !last->fresh && last->n > 0 ? last->n : 1;
+  for (int64_t i = 0; i < r->n && !o->failed; i += n) {
+    if (n == 1 || !oracle_read_line(o, p, at, n, r->at + i))
+      for (int64_t k = 0; k < n && !o->failed; k++) {
+        oracle_read(o, p, at, e->span, r, i + k);
+        at[rank - 1] += n > 1;
+      }
+    if (n > 1) at[rank - 1] = last->lo + n - 1;
+    next_coords(ax, at);
+  }
+}
+
 static Val *eval_index(Oracle *o, Frame *f, const Expr *e) {
   const Sym *p = f->caller ? NULL : tensor_param(e->a);
   int64_t shape[MAX_RANK] = {0}, at[2 * MAX_RANK] = {0};
@@ -648,12 +666,9 @@ static Val *eval_index(Oracle *o, Frame *f, const Expr *e) {
   bool inside = make_axes(o, f, e, shape, rank, &ax);
   Val *r = result_of_axes(o, &ax);
   first_coords(&ax, at);
-  for (int64_t i = 0; inside && i < r->n && !o->failed; i++) {
+  if (p && inside) read_param(o, e, &ax, at, r);
+  for (int64_t i = 0; !p && inside && i < r->n && !o->failed; i++) {
     if (i) next_coords(&ax, at);
-    if (p) {
-      oracle_read(o, p, at, e->span, r, i);
-      continue;
-    }
     int64_t off = 0;
     for (uint32_t k = 0; k < rank; k++) {
       if (at[k] < 0 || at[k] >= shape[k]) {

@@ -208,11 +208,23 @@ double dtype_number(int64_t v) {
   return v > (int64_t)most ? most : (double)v;
 }
 
+// Most are no zeros, and neither subnormal nor infinite.
+static double decode_f16(uint64_t u) {
+  enum { MANT_BITS = 10, TOP = 31, BIAS = 15 };
+  uint64_t e = u >> MANT_BITS & TOP, m = u & ((1u << MANT_BITS) - 1);
+  if (e - 1 >= TOP - 1) return decode_small(DT_F16, u);
+  uint64_t bits = u >> 15 << 63 | (e + F64_BIAS - BIAS) << F64_BITS |
+                  m << (F64_BITS - MANT_BITS);
+  double v;
+  memcpy(&v, &bits, sizeof v);
+  return v;
+}
+
 static double load_half(DType t, const void *p) {
   const unsigned char *s = p;
   uint32_t u = (uint32_t)s[0] | (uint32_t)s[1] << 8, wide = u << 16;
   float x;
-  if (t != DT_BF16) return decode_small(t, u);
+  if (t != DT_BF16) return decode_f16(u);
   memcpy(&x, &wide, 4);
   return isnan(x) ? (double)copysignf(NAN, x) : (double)x;
 }
@@ -234,6 +246,26 @@ double dtype_load(DType t, const void *p) {
   for (int i = rows[t].bytes; i-- > 0;) u = u << 8 | s[i];
   if (t == DT_BOOL) return u != 0;
   return stored_small(t) ? decode_small(t, u) : from_bits(t, u);
+}
+
+void dtype_gather(DType t, const void *p, const uint32_t *at, uint32_t n,
+                  double *out) {
+  const char *from = p;
+  switch (t) {
+  case DT_F32:
+    for (uint32_t i = 0; i < n; i++) {
+      float x;
+      memcpy(&x, from + at[i], sizeof x);
+      out[i] = (double)x;
+    }
+    return;
+  case DT_BF16:
+  case DT_F16:
+    for (uint32_t i = 0; i < n; i++) out[i] = load_half(t, from + at[i]);
+    return;
+  default:
+    for (uint32_t i = 0; i < n; i++) out[i] = dtype_load(t, from + at[i]);
+  }
 }
 
 void dtype_store(DType t, void *p, double v) {

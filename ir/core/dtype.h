@@ -29,6 +29,9 @@ double dtype_round(DType t, double v);
 void dtype_round_many(DType t, double *v, uint32_t n);
 // One element in memory <-> double, exact for every type (i64: to 53 bits).
 double dtype_load(DType t, const void *p);
+// n of them, at[i] bytes behind p.
+void dtype_gather(DType t, const void *p, const uint32_t *at, uint32_t n,
+                  double *out);
 // v, truncated; what lies behind the ends of i64 is its end, NaN is 0.
 int64_t dtype_int(double v);
 // v, or a number beside it; what rounds to 2^63, where i64 begins remat, is the

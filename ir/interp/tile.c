@@ -5,6 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+// Of a store: a tensor, a value, indices, a mask.
+enum { MAX_RANK = 8, MAX_OPERANDS = MAX_RANK + 3 };
+
 // A tile: sizes in the order of the type.
 typedef struct Tile {
   double *at;
@@ -49,21 +52,46 @@ static void coords(const Type *t, const Tile *tile, uint64_t i, int64_t *c) {
   }
 }
 
-static double scalar_arg(const Exec *x, Value v) {
+// Where the elements of a value are: at[sum over k of c[axis[k]] * by[k]].
+typedef struct Operand {
+  const double *at;
+  uint32_t n, axis[MAX_AXES];
+  uint64_t by[MAX_AXES];
+} Operand;
+
+static Operand operand(const Exec *x, Value v) {
   const Interp *in = x->in;
-  return in->args[in->arg_of[v]].scalar;
+  const ValueInfo *info = ir_info(in->f, v);
+  if (!info->def && in->arg_of[v] >= 0)
+    return (Operand){.at = &in->args[in->arg_of[v]].scalar};
+  const Tile *t = &x->val[v];
+  Operand o = {.at = t->at, .n = info->type.n};
+  uint64_t by = 1;
+  for (uint32_t k = o.n; k-- > 0;) {
+    o.axis[k] = info->type.axis[k];
+    o.by[k] = by;
+    by *= (uint64_t)t->size[k];
+  }
+  return o;
+}
+
+static const double *place(const Operand *o, const int64_t *c) {
+  uint64_t at = 0;
+  for (uint32_t k = 0; k < o->n; k++) at += (uint64_t)c[o->axis[k]] * o->by[k];
+  return o->at + at;
+}
+
+// From one element to the next along the axis.
+static uint32_t step_along(const Operand *o, uint32_t axis) {
+  for (uint32_t k = 0; k < o->n; k++)
+    if (o->axis[k] == axis) return (uint32_t)o->by[k];
+  return 0;
 }
 
 // Element of v at the coordinates.
 static double get(const Exec *x, Value v, const int64_t *c) {
-  const Interp *in = x->in;
-  const ValueInfo *info = ir_info(in->f, v);
-  if (!info->def && in->arg_of[v] >= 0) return scalar_arg(x, v);
-  const Tile *t = &x->val[v];
-  uint64_t at = 0;
-  for (uint32_t k = 0; k < info->type.n; k++)
-    at = at * (uint64_t)t->size[k] + (uint64_t)c[info->type.axis[k]];
-  return t->at[at];
+  Operand o = operand(x, v);
+  return *place(&o, c);
 }
 
 static double get0(const Exec *x, Value v) {
@@ -72,12 +100,13 @@ static double get0(const Exec *x, Value v) {
 }
 
 // ---------------------------------------------------------------- elements
-static double load(Exec *x, const Op *op, const int64_t *c) {
+static double load(Exec *x, const Op *op, const Operand *index,
+                   const int64_t *c) {
   InterpTensor *t = &x->in->args[x->in->arg_of[op->args[0]]];
-  int64_t idx[8] = {0}, off;
+  int64_t idx[MAX_RANK] = {0}, off;
   int bad;
   for (uint32_t i = 1; i < op->nargs; i++)
-    idx[i - 1] = (int64_t)get(x, op->args[i], c);
+    idx[i - 1] = (int64_t)*place(&index[i], c);
   if (!interp_offset(t, idx, &off, &bad)) {
     if (ir_attr_i(op, AT_INBOUNDS, 0))
       interp_fail(x->in, op, "out of range in spite of inbounds");
@@ -86,26 +115,50 @@ static double load(Exec *x, const Op *op, const int64_t *c) {
   return dtype_load(t->dtype, (char *)t->data + off * dtype_size(t->dtype));
 }
 
-static double element(Exec *x, const Op *op, const int64_t *c) {
-  Interp *in = x->in;
-  if (op->code == OP_LOAD) return load(x, op, c);
-  if (op->code == OP_CAST) {
-    DType to = (DType)ir_attr_i(op, AT_TO, DT_F32);
-    double v = get(x, op->args[0], c);
-    return dtype_is_float(to) && !in->opt->round ? v : dtype_round(to, v);
+static double cast(const Exec *x, const Op *op, double v) {
+  DType to = (DType)ir_attr_i(op, AT_TO, DT_F32);
+  return dtype_is_float(to) && !x->in->opt->round ? v : dtype_round(to, v);
+}
+
+// Elements that an op makes, along the last axis.
+typedef struct Line {
+  Operand x[MAX_OPERANDS];
+  uint32_t axis, n;
+} Line;
+
+static void make_line(Exec *x, const Op *op, const Line *l, int64_t *c,
+                      double *out) {
+  const double *in[MAX_OPERANDS];
+  uint32_t step[MAX_OPERANDS];
+  for (uint32_t k = 0; k < op->nargs && op->code != OP_LOAD; k++) {
+    in[k] = place(&l->x[k], c);
+    step[k] = step_along(&l->x[k], l->axis);
   }
-  double a[ELEM_ARGS] = {0};
-  for (uint32_t i = 0; i < op->nargs; i++) a[i] = get(x, op->args[i], c);
-  return eval_op(op->code, a);
+  if (op->code == OP_LOAD)
+    for (uint32_t i = 0; i < l->n; i++, c[l->axis]++)
+      out[i] = load(x, op, l->x, c);
+  else if (op->code == OP_CAST)
+    for (uint32_t i = 0; i < l->n; i++)
+      out[i] = cast(x, op, in[0][i * step[0]]);
+  else eval_many(op->code, in, step, l->n, out);
 }
 
 static void each_element(Exec *x, const Op *op) {
   const Type *t = ir_type(x->in->f, op->res[0]);
   Tile *r = define(x, op->res[0]);
+  Line l = {.n = 1};
+  for (uint32_t k = op->code == OP_LOAD; k < op->nargs; k++)
+    l.x[k] = operand(x, op->args[k]);
+  if (t->n) {
+    l.axis = t->axis[t->n - 1];
+    l.n = (uint32_t)r->size[t->n - 1];
+  }
   int64_t c[64] = {0};
-  for (uint64_t i = 0; i < r->n && !x->in->failed; i++) {
+  for (uint64_t i = 0; i < r->n && !x->in->failed; i += l.n) {
     coords(t, r, i, c);
-    r->at[i] = interp_round(x->in, t->dtype, element(x, op, c));
+    make_line(x, op, &l, c, r->at + i);
+    if (x->in->opt->round && dtype_is_float(t->dtype))
+      dtype_round_many(t->dtype, r->at + i, l.n);
   }
 }
 
@@ -124,41 +177,79 @@ static int64_t size_of_axis(const Exec *x, const Op *op, uint32_t axis) {
   return 1;
 }
 
-static double fold(Exec *x, const Op *op, const Over *o, uint32_t i, int64_t *c,
-                   double acc) {
-  bool dot = op->code == OP_DOT;
-  RKind k = dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
-  DType t = ir_type(x->in->f, op->res[0])->dtype;
-  if (i == o->n) {
-    if (dot && op->nargs > 3 && !get(x, op->args[3], c)) return acc;
-    double v = get(x, op->args[0], c);
-    if (dot) v *= get(x, op->args[1], c);
-    return interp_round(x->in, t, eval_reduce(k, acc, v));
-  }
-  for (int64_t j = 0; j < o->size[i]; j++) {
-    c[o->axis[i]] = j;
-    acc = fold(x, op, o, i + 1, c, acc);
+typedef struct Fold {
+  RKind kind;
+  DType type;
+  bool round, dot, masked;
+  Operand x, y, mask;
+  Over over;
+} Fold;
+
+static double joined(const Fold *f, double acc, double v) {
+  acc = eval_reduce(f->kind, acc, v);
+  if (!f->round) return acc;
+  return f->type == DT_F32 ? (double)(float)acc : dtype_round(f->type, acc);
+}
+
+// Along the axis, from the coordinates on.
+static double fold_line(const Fold *f, uint32_t axis, int64_t n,
+                        const int64_t *c, double acc) {
+  const double *x = place(&f->x, c), *y = f->dot ? place(&f->y, c) : NULL;
+  const double *on = f->masked ? place(&f->mask, c) : NULL;
+  size_t x_step = step_along(&f->x, axis);
+  size_t y_step = y ? step_along(&f->y, axis) : 0;
+  size_t on_step = on ? step_along(&f->mask, axis) : 0;
+  for (size_t j = 0; j < (size_t)n; j++) {
+    if (on && !on[j * on_step]) continue;
+    double v = x[j * x_step];
+    acc = joined(f, acc, y ? v * y[j * y_step] : v);
   }
   return acc;
 }
 
+static double fold(const Fold *f, uint32_t i, int64_t *c, double acc) {
+  const Over *o = &f->over;
+  if (!o->n) return fold_line(f, 0, 1, c, acc);
+  c[o->axis[i]] = 0;
+  if (i + 1 == o->n) return fold_line(f, o->axis[i], o->size[i], c, acc);
+  for (int64_t j = 0; j < o->size[i]; j++) {
+    c[o->axis[i]] = j;
+    acc = fold(f, i + 1, c, acc);
+  }
+  return acc;
+}
+
+static Fold fold_of(const Exec *x, const Op *op) {
+  const IrAttr *a = ir_attr(op, AT_OVER);
+  Fold f = {.dot = op->code == OP_DOT,
+            .type = ir_type(x->in->f, op->res[0])->dtype,
+            .x = operand(x, op->args[0])};
+  f.kind = f.dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  f.round = x->in->opt->round && dtype_is_float(f.type);
+  f.masked = f.dot && op->nargs > 3;
+  if (f.dot) f.y = operand(x, op->args[1]);
+  if (f.masked) f.mask = operand(x, op->args[3]);
+  f.over.n = a->n;
+  for (uint32_t i = 0; i < a->n; i++) {
+    f.over.axis[i] = (uint32_t)a->list[i];
+    f.over.size[i] = size_of_axis(x, op, f.over.axis[i]);
+  }
+  return f;
+}
+
 static void reduction(Exec *x, const Op *op) {
   const Type *t = ir_type(x->in->f, op->res[0]);
-  const IrAttr *a = ir_attr(op, AT_OVER);
-  Over o = {.n = a->n};
-  for (uint32_t i = 0; i < a->n; i++) {
-    o.axis[i] = (uint32_t)a->list[i];
-    o.size[i] = size_of_axis(x, op, o.axis[i]);
-  }
-  bool dot = op->code == OP_DOT;
-  RKind k = dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  Fold f = fold_of(x, op);
+  Operand first = {0};
+  if (f.dot && op->nargs >= 3) first = operand(x, op->args[2]);
   Tile *r = define(x, op->res[0]);
   int64_t c[64] = {0};
   for (uint64_t i = 0; i < r->n; i++) {
     coords(t, r, i, c);
-    double init = dot ? op->nargs >= 3 ? get(x, op->args[2], c) : 0
-                      : eval_identity(k, t->dtype);
-    r->at[i] = fold(x, op, &o, 0, c, init);
+    double init = first.at ? *place(&first, c)
+                  : f.dot  ? 0
+                           : eval_identity(f.kind, t->dtype);
+    r->at[i] = fold(&f, 0, c, init);
   }
 }
 
@@ -224,18 +315,21 @@ static void store(Exec *x, const Op *op) {
   for (uint32_t i = 1; i < op->nargs; i++)
     u = type_union(&u, ir_type(in->f, op->args[i]), DT_F64);
   Tile shape = new_tile(x, &u);
-  int64_t c[64] = {0}, idx[8] = {0}, off;
-  bool masked = ir_attr_i(op, AT_MASKED, 0);
+  Operand o[MAX_OPERANDS];
+  for (uint32_t k = 1; k < op->nargs; k++) o[k] = operand(x, op->args[k]);
+  const Operand *mask = ir_attr_i(op, AT_MASKED, 0) ? &o[op->nargs - 1] : NULL;
+  bool add = ir_attr_i(op, AT_ADD, 0);
+  int64_t c[64] = {0}, idx[MAX_RANK] = {0}, off;
   for (uint64_t i = 0; i < shape.n; i++) {
     int bad;
     coords(&u, &shape, i, c);
-    if (masked && get(x, op->args[op->nargs - 1], c) == 0) continue;
+    if (mask && *place(mask, c) == 0) continue;
     for (uint32_t k = 0; k < t->rank; k++)
-      idx[k] = (int64_t)get(x, op->args[k + 2], c);
+      idx[k] = (int64_t)*place(&o[k + 2], c);
     if (!interp_offset(t, idx, &off, &bad)) continue;
     char *to = (char *)t->data + off * dtype_size(t->dtype);
-    double v = get(x, op->args[1], c);
-    if (ir_attr_i(op, AT_ADD, 0)) v += dtype_load(t->dtype, to);
+    double v = *place(&o[1], c);
+    if (add) v += dtype_load(t->dtype, to);
     dtype_store(t->dtype, to, v);
   }
 }
@@ -275,7 +369,7 @@ static void span(Exec *x, const Op *op) {
   InterpTensor *t = &x->in->args[x->in->arg_of[op->args[0]]];
   bool min = op->code == OP_SPAN_MIN;
   double acc = min ? INFINITY : -INFINITY;
-  int64_t idx[8] = {0}, off;
+  int64_t idx[MAX_RANK] = {0}, off;
   for (uint32_t i = 3; i < op->nargs; i++)
     idx[i - 3] = (int64_t)get0(x, op->args[i]);
   int64_t hi = (int64_t)get0(x, op->args[2]);
@@ -303,10 +397,11 @@ static void copy_all(Exec *x, const Value *to, const Value *from, uint32_t n) {
   Tile *t = NEWN(x->arena, Tile, n + 1);
   for (uint32_t i = 0; i < n; i++) {
     t[i] = new_tile(x, ir_type(x->in->f, to[i]));
+    Operand o = operand(x, from[i]);
     int64_t c[64] = {0};
     for (uint64_t k = 0; k < t[i].n; k++) {
       coords(ir_type(x->in->f, to[i]), &t[i], k, c);
-      t[i].at[k] = get(x, from[i], c);
+      t[i].at[k] = *place(&o, c);
     }
   }
   for (uint32_t i = 0; i < n; i++) x->val[to[i]] = t[i];

@@ -5,9 +5,9 @@
 // Which register of index operand v goes with register reg of the value.
 static uint32_t index_reg(Wave *w, Value v, const WaveMap *m, uint32_t reg) {
   const Type *t = simt_type(w, v);
-  uint32_t at[2], thread, r;
+  uint32_t thread, r;
   if (t->kind != TK_FRAG) return 0;
-  frag_at(&m->map, reg, 0, at);
+  uint32_t at[2] = {m->reg[reg][0], m->reg[reg][1]};
   if (t->slice == SLICE_ROW) at[1] = 0;
   if (t->slice == SLICE_COL) at[0] = 0;
   frag_find(&simt_map(w, v, t)->map, at, &thread, &r);
@@ -21,14 +21,17 @@ static InterpTensor *tensor(const Wave *w, const Op *op) {
 
 // Indices of register reg of a value: of lane l at[i][l * step[i]].
 typedef struct Index {
+  const InterpTensor *tensor;
+  bool promised;  // to be in range
   const double *at[8];
   uint32_t step[8];
 } Index;
 
 static Index indices(Wave *w, const Op *op, uint32_t lo, const WaveMap *m,
                      uint32_t reg) {
-  Index x = {0};
-  for (uint32_t i = 0; i < tensor(w, op)->rank; i++) {
+  Index x = {.tensor = tensor(w, op),
+             .promised = ir_attr_i(op, AT_INBOUNDS, 0) != 0};
+  for (uint32_t i = 0; i < x.tensor->rank; i++) {
     const WaveVal *v = simt_val(w, op->args[lo + i]);
     uint32_t r = m && v->regs ? index_reg(w, op->args[lo + i], m, reg) : 0;
     x.at[i] = v->at + r * w->cta->x->lanes;
@@ -37,17 +40,21 @@ static Index indices(Wave *w, const Op *op, uint32_t lo, const WaveMap *m,
   return x;
 }
 
-// Element of tensor operand 0 there; NULL: none.
+// Element of the tensor there; NULL: none.
 static void *element(Wave *w, const Op *op, const Index *x, uint32_t lane) {
-  InterpTensor *t = tensor(w, op);
-  int64_t idx[8] = {0}, off;
-  int bad = 0;
-  for (uint32_t i = 0; i < t->rank; i++)
-    idx[i] = (int64_t)x->at[i][lane * x->step[i]];
-  bool in_range = interp_offset(t, idx, &off, &bad);
-  if (!in_range && t->data && ir_attr_i(op, AT_INBOUNDS, 0))
-    simt_fail(w, op, "an index that is promised in range is not");
-  if (!in_range || !t->data) return NULL;
+  const InterpTensor *t = x->tensor;
+  int64_t off = 0;
+  if (!t->data) return NULL;
+  for (uint32_t i = 0; i < t->rank; i++) {
+    int64_t at = (int64_t)x->at[i][lane * x->step[i]];
+    if (at >= 0 && at < t->shape[i]) {
+      off += at * t->stride[i];
+      continue;
+    }
+    if (x->promised)
+      simt_fail(w, op, "an index that is promised in range is not");
+    return NULL;
+  }
   return (char *)t->data + off * dtype_size(t->dtype);
 }
 
@@ -76,13 +83,13 @@ static bool gstore(Wave *w, const Op *op) {
   uint32_t lanes = m ? w->cta->x->lanes : 1;
   if (ir_attr_i(op, AT_MASKED, 0)) mask = simt_val(w, op->args[op->nargs - 1]);
   bool add = ir_attr_i(op, AT_ADD, 0);
+  DType to = tensor(w, op)->dtype;
   if (!m && !wave_first(w)) return true;  // one thread's
   for (uint32_t i = 0; i < (m ? x->regs : 1); i++) {
     Index at = indices(w, op, 2, m, i);
     for (uint32_t l = 0; l < lanes; l++) {
       if (mask && !mask->at[mask->regs ? i * lanes + l : 0]) continue;
       void *p = element(w, op, &at, l);
-      DType to = tensor(w, op)->dtype;
       double v = x->at[i * lanes + l];
       if (add && m && m->copy[wave_thread(w, l)]) continue;
       if (p && add) v += dtype_load(to, p);

@@ -27,7 +27,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_M = 32, MAX_K = 16, MAX_SLOTS = 16 };
+enum { MAX_M = 32, MAX_K = 16, MAX_SLOTS = 16, MAX_GROUPS = 4 };
 
 // Row (or column) and k of register e of lane l; for a result row and column.
 typedef void PlaceFn(uint32_t l, uint32_t e, uint32_t at[2]);
@@ -105,21 +105,17 @@ static const struct {
     {0x1201, {16, 16, 16, 8, 8, 8, rdna4_bytes, rdna4_bytes, rdna4_d}},
 };
 
-// c += a b over the lanes' registers a[lane][reg]. Sums in order of k, each
-// instruction's result rounded to f32.
-typedef struct Operands {
-  double a[MAX_LANES][MAX_SLOTS], b[MAX_LANES][MAX_SLOTS];
-  double c[MAX_LANES][16];
-} Operands;
+// What lanes have of an operand, by register.
+typedef double Registers[MAX_LANES][MAX_SLOTS];
 
 typedef uint8_t PlaceTable[MAX_LANES][MAX_SLOTS][2];
 
 // What the formulas say, for all registers of all lanes.
-typedef struct Unit {
+struct Unit {
   const Instr *in;
   uint32_t lanes;
   PlaceTable a, b, c;
-} Unit;
+};
 
 static void fill_places(PlaceFn *place, uint32_t lanes, uint32_t regs,
                         PlaceTable t) {
@@ -132,12 +128,17 @@ static void fill_places(PlaceFn *place, uint32_t lanes, uint32_t regs,
     }
 }
 
-static void unit_of(const Instr *in, uint32_t lanes, Unit *u) {
+static const Unit *unit_of(WaveRun *x, const Instr *in) {
+  for (uint32_t i = 0; i < x->units.n; i++)
+    if (x->units.at[i]->in == in) return x->units.at[i];
+  Unit *u = NEW(x->in->arena, Unit);
   u->in = in;
-  u->lanes = lanes;
-  fill_places(in->a, lanes, in->a_regs, u->a);
-  fill_places(in->b, lanes, in->b_regs, u->b);
-  fill_places(in->c, lanes, in->c_regs, u->c);
+  u->lanes = x->lanes;
+  fill_places(in->a, x->lanes, in->a_regs, u->a);
+  fill_places(in->b, x->lanes, in->b_regs, u->b);
+  fill_places(in->c, x->lanes, in->c_regs, u->c);
+  vec_push(x->in->arena, &x->units, u);
+  return u;
 }
 
 // The element of row i and k: at[i * by_row + k * by_k].
@@ -148,8 +149,8 @@ typedef struct Matrix {
 
 // An operand from registers. Lanes that hold the same element (RDNA3) must
 // agree.
-static void collect(PlaceTable place, uint32_t regs, uint32_t lanes,
-                    double (*from)[MAX_SLOTS], Matrix *to, bool shared) {
+static void collect(const PlaceTable place, uint32_t regs, uint32_t lanes,
+                    const Registers from, Matrix *to, bool shared) {
   bool seen[MAX_M * MAX_M];
   if (shared) memset(seen, 0, sizeof seen);
   for (uint32_t l = 0; l < lanes; l++)
@@ -162,25 +163,28 @@ static void collect(PlaceTable place, uint32_t regs, uint32_t lanes,
     }
 }
 
-static void execute(Unit *u, Operands *o) {
+// EIGHT neighbours of a row of a b, summed in order of k.
+enum { EIGHT = 8 };
+static void row_sums(const double *a, const double *b, uint32_t k,
+                     double *sum) {
+  double x[EIGHT] = {0};
+  for (uint32_t i = 0; i < k; i++, b += MAX_M)
+    for (uint32_t c = 0; c < EIGHT; c++) x[c] += a[i] * b[c];
+  memcpy(sum, x, sizeof x);
+}
+
+// c += a b, where c are the lanes' registers: c[reg * lanes + lane]. What an
+// instruction adds is rounded to f32.
+static void execute(const Unit *u, const Matrix *a, const Matrix *b,
+                    double *c) {
   const Instr *i = u->in;
-  Matrix a = {.by_row = MAX_K, .by_k = 1}, b = {.by_row = 1, .by_k = MAX_M};
-  double sum[MAX_M][MAX_M] = {0};
-  collect(u->a, i->a_regs, u->lanes, o->a, &a,
-          u->lanes * i->a_regs > i->m * i->k);
-  collect(u->b, i->b_regs, u->lanes, o->b, &b,
-          u->lanes * i->b_regs > i->n * i->k);
+  double sum[MAX_M][MAX_M];
   for (uint32_t r = 0; r < i->m; r++)
-    for (uint32_t k = 0; k < i->k; k++) {
-      double x = a.at[r * MAX_K + k];
-      const double *y = &b.at[k * MAX_M];
-      for (uint32_t c = 0; c < i->n; c++) sum[r][c] += x * y[c];
-    }
-  for (uint32_t l = 0; l < u->lanes; l++)
-    for (uint32_t e = 0; e < i->c_regs; e++) {
-      double *c = &o->c[l][e];
+    for (uint32_t n = 0; n < i->n; n += EIGHT)
+      row_sums(&a->at[r * MAX_K], &b->at[n], i->k, &sum[r][n]);
+  for (uint32_t e = 0; e < i->c_regs; e++)
+    for (uint32_t l = 0; l < u->lanes; l++, c++)
       *c = (double)(float)(*c + sum[u->c[l][e][0]][u->c[l][e][1]]);
-    }
 }
 
 // ---------------------------------------------------------------- operands
@@ -251,41 +255,29 @@ static WaveVal *begin(Wave *w, const Product *p) {
 }
 
 // ---------------------------------------------------------------- 16 bits
-// Registers of A of row block i, step s: the fragment's next ones.
+// A of row block i, step s: the fragment's next registers, or rows of a tile.
 static void load_a(Wave *w, const Unit *u, const Product *p, uint32_t i,
-                   uint32_t s, Operands *o) {
+                   uint32_t s, Matrix *to) {
   const Instr *in = u->in;
-  uint32_t lanes = u->lanes;
   uint32_t row0 = p->from_a + i * p->rows;
   if (!p->dealt) row0 += in->m * (w->id - w->grp->first);
-  const WaveVal *x = p->a.at ? NULL : simt_val(w, p->op->args[0]);
-  for (uint32_t l = 0; l < lanes; l++)
-    for (uint32_t e = 0; e < in->a_regs; e++) {
-      const uint8_t *at = u->a[l][e];
-      uint32_t reg = (i * (p->k / in->k) + s) * in->a_regs + e;
-      o->a[l][e] = x ? x->at[reg * lanes + l]
-                     : stored(&p->a, p->ta, row0 + at[0], s * in->k + at[1]);
-    }
+  for (uint32_t r = 0; r < in->m && p->a.at; r++)
+    for (uint32_t k = 0; k < in->k; k++)
+      to->at[r * MAX_K + k] = stored(&p->a, p->ta, row0 + r, s * in->k + k);
+  if (p->a.at) return;
+  uint32_t first = (i * (p->k / in->k) + s) * in->a_regs;
+  const double *x = simt_val(w, p->op->args[0])->at + first * u->lanes;
+  for (uint32_t e = 0; e < in->a_regs; e++)
+    for (uint32_t l = 0; l < u->lanes; l++)
+      to->at[u->a[l][e][0] * MAX_K + u->a[l][e][1]] = x[e * u->lanes + l];
 }
 
-static void load_b(const Unit *u, const Product *p, uint32_t n0, uint32_t s,
-                   Operands *o) {
-  const Instr *in = u->in;
-  for (uint32_t l = 0; l < u->lanes; l++)
-    for (uint32_t e = 0; e < in->b_regs; e++) {
-      const uint8_t *at = u->b[l][e];
-      o->b[l][e] = stored(&p->b, p->tb, p->from + n0 + at[0],
-                          p->from_k + s * in->k + at[1]);
-    }
-}
-
-static void move_c(const Unit *u, double *regs, Operands *o, bool back) {
-  uint32_t lanes = u->lanes;
-  for (uint32_t e = 0; e < u->in->c_regs; e++)
-    for (uint32_t l = 0; l < lanes; l++) {
-      if (back) regs[e * lanes + l] = o->c[l][e];
-      else o->c[l][e] = regs[e * lanes + l];
-    }
+static void load_b(const Instr *in, const Product *p, uint32_t n0, uint32_t s,
+                   Matrix *to) {
+  for (uint32_t k = 0; k < in->k; k++)
+    for (uint32_t n = 0; n < in->n; n++)
+      to->at[k * MAX_M + n] =
+          stored(&p->b, p->tb, p->from + n0 + n, p->from_k + s * in->k + k);
 }
 
 // Outside of its columns a block of 16 is said to add zeros.
@@ -296,21 +288,17 @@ static bool counts(const Product *p, uint32_t col, uint32_t k) {
 
 static void by_instructions(Wave *w, const Instr *in, const Product *p,
                             WaveVal *r) {
-  Operands o;
-  Unit u;
-  uint32_t cols = p->ct->ext[1] / in->n;
-  unit_of(in, w->cta->x->lanes, &u);
+  const Unit *u = unit_of(w->cta->x, in);
+  uint32_t cols = p->ct->ext[1] / in->n, block = in->c_regs * u->lanes;
+  Matrix a, b;
   for (uint32_t i = 0; i < p->ct->ext[0] / p->rows; i++)
-    for (uint32_t j = 0; j < cols; j++) {
-      double *c = r->at + (i * cols + j) * in->c_regs * w->cta->x->lanes;
-      move_c(&u, c, &o, false);
-      for (uint32_t s = 0; s < p->k / in->k; s++) {
+    for (uint32_t s = 0; s < p->k / in->k; s++) {
+      load_a(w, u, p, i, s, &a);
+      for (uint32_t j = 0; j < cols; j++) {
         if (!counts(p, j * in->n, s * in->k)) continue;
-        load_a(w, &u, p, i, s, &o);
-        load_b(&u, p, j * in->n, s, &o);
-        execute(&u, &o);
+        load_b(in, p, j * in->n, s, &b);
+        execute(u, &a, &b, r->at + (i * cols + j) * block);
       }
-      move_c(&u, c, &o, true);
     }
 }
 
@@ -318,8 +306,9 @@ static void by_instructions(Wave *w, const Instr *in, const Product *p,
 typedef struct Slots {
   uint32_t run, groups;  // neighbours in a lane; lanes that share a row
   uint32_t n;            // a lane's elements of a row
-  uint32_t at;           // the first that an instruction takes
-  bool halves;           // sums of RDNA3: lane l ^ 16 has the others
+  uint32_t at;           // the first that an instruction takes,
+  uint32_t key[MAX_GROUPS][MAX_SLOTS];  // and keys of those
+  bool halves;  // sums of RDNA3: lane l ^ 16 has the others
 } Slots;
 
 // By name: how the fragments of these layouts are operands.
@@ -352,53 +341,64 @@ static uint32_t key_of(const Slots *s, uint32_t group, uint32_t slot) {
   return s->run * (slot / s->run * s->groups + group) + slot % s->run;
 }
 
+static void find_keys(Slots *s, uint32_t groups, uint32_t regs) {
+  for (uint32_t g = 0; g < groups; g++)
+    for (uint32_t e = 0; e < regs; e++) s->key[g][e] = key_of(s, g, s->at + e);
+}
+
 // The program's a of row block i: the instruction's B.
-static void load_left(Wave *w, const Instr *in, const Product *p,
-                      const Slots *s, uint32_t i, Operands *o) {
-  uint32_t lanes = w->cta->x->lanes, at[2];
+static void load_left(Wave *w, const Unit *u, const Product *p, const Slots *s,
+                      uint32_t i, Registers to) {
+  const Instr *in = u->in;
+  uint32_t lanes = u->lanes, at[2];
   const WaveMap *m = simt_map(w, p->op->res[0], p->ct);
   const WaveVal *x = p->a.at ? NULL : simt_val(w, p->op->args[0]);
   for (uint32_t l = 0; l < lanes; l++)
     for (uint32_t e = 0; e < in->b_regs; e++) {
-      uint32_t slot = s->at + e, key = key_of(s, l / in->n, slot), from = l;
-      uint32_t reg = i * s->n + slot;
+      uint32_t key = s->key[l / in->n][e], from = l;
+      uint32_t reg = i * s->n + s->at + e;
       if (s->halves) {
         reg = (i * p->k + key) / 2;
         from = l % 16 + 16 * (key % 2);
       }
       if (x) {
-        o->b[l][e] = x->at[reg * lanes + from];
+        to[l][e] = x->at[reg * lanes + from];
         continue;
       }
       simt_at(m, i * p->ct->ext[1] * in->n / lanes, wave_thread(w, l), at);
-      o->b[l][e] = stored(&p->a, p->ta, at[0], key);
+      to[l][e] = stored(&p->a, p->ta, at[0], key);
     }
 }
 
-static void load_right(Wave *w, const Instr *in, const Product *p,
-                       const Slots *s, uint32_t n0, Operands *o) {
-  for (uint32_t l = 0; l < w->cta->x->lanes; l++)
-    for (uint32_t e = 0; e < in->a_regs; e++)
-      o->a[l][e] =
-          stored(&p->b, p->tb, n0 + l % in->m, key_of(s, l / in->m, s->at + e));
+static void load_right(const Unit *u, const Product *p, const Slots *s,
+                       uint32_t n0, Registers to) {
+  uint32_t m = u->in->m;
+  for (uint32_t l = 0; l < u->lanes; l++)
+    for (uint32_t e = 0; e < u->in->a_regs; e++)
+      to[l][e] = stored(&p->b, p->tb, n0 + l % m, s->key[l / m][e]);
 }
 
 static void by_amd(Wave *w, const Instr *in, const Product *p, WaveVal *r) {
-  uint32_t lanes = w->cta->x->lanes, cols = p->ct->ext[1] / in->m;
+  const Unit *u = unit_of(w->cta->x, in);
+  uint32_t lanes = u->lanes, cols = p->ct->ext[1] / in->m;
+  uint32_t block = in->c_regs * lanes, rows = r->regs / in->c_regs / cols;
+  uint32_t least = in->m < in->n ? in->m : in->n;
+  bool left_twice = lanes * in->b_regs > in->n * in->k;
+  bool right_twice = lanes * in->a_regs > in->m * in->k;
   Slots s = slots_of(in, p, lanes);
-  Operands o;
-  Unit u;
-  unit_of(in, lanes, &u);
-  for (uint32_t b = 0; b < r->regs / in->c_regs; b++) {
-    double *c = r->at + b * in->c_regs * lanes;
-    move_c(&u, c, &o, false);
+  Matrix a = {.by_row = MAX_K, .by_k = 1}, b = {.by_row = 1, .by_k = MAX_M};
+  Registers regs;
+  for (uint32_t i = 0; i < rows; i++)
     for (s.at = 0; s.at < s.n; s.at += in->a_regs) {
-      load_left(w, in, p, &s, b / cols, &o);
-      load_right(w, in, p, &s, b % cols * in->m, &o);
-      execute(&u, &o);
+      find_keys(&s, lanes / least, in->a_regs);
+      load_left(w, u, p, &s, i, regs);
+      collect(u->b, in->b_regs, lanes, regs, &b, left_twice);
+      for (uint32_t j = 0; j < cols; j++) {
+        load_right(u, p, &s, j * in->m, regs);
+        collect(u->a, in->a_regs, lanes, regs, &a, right_twice);
+        execute(u, &a, &b, r->at + (i * cols + j) * block);
+      }
     }
-    move_c(&u, c, &o, true);
-  }
 }
 
 static bool is_bytes(const Product *p) {

@@ -73,8 +73,7 @@ void simt_read_tile(Wave *w, const Op *op, Value tile, bool async,
   uint32_t base = w->val[tile].base, n = t->ext[0] * t->ext[1];
   if (!inside(w, op, base, smem_slot_bytes(t))) return;
   for (uint32_t i = 0; i < n; i++) read_cell(w, op, base + at[i], async);
-  for (uint32_t i = 0; i < n; i++)
-    out[i] = dtype_load(t->dtype, w->cta->smem + base + at[i]);
+  dtype_gather(t->dtype, w->cta->smem + base, at, n, out);
 }
 
 static bool may_write(Wave *w, const Op *op, uint32_t byte) {
@@ -121,10 +120,11 @@ void simt_arrive(Cta *c, uint32_t byte, DType t, double v, uint32_t agent,
 
 void simt_hold(Wave *w, const Type *tile, uint32_t base, int by) {
   Cta *c = w->cta;
-  for (uint32_t b = 0; b < smem_slot_bytes(tile); b += c->grain) {
-    Cell *x = cell_at(c, base + b);
+  uint32_t end = base + smem_slot_bytes(tile), now = w->clock.at[w->id];
+  for (uint32_t b = base; b < end; b += c->grain) {
+    Cell *x = cell_at(c, b);
     x->readers = (uint16_t)(x->readers + by);
-    if (by < 0) reads_of(c, base + b)[w->id] = w->clock.at[w->id];
+    if (by < 0) reads_of(c, b)[w->id] = now;
   }
 }
 

@@ -160,6 +160,8 @@ typedef struct Places {
   uint32_t *at;
 } Places;
 
+typedef struct Unit Unit;  // of matrices: mma.c
+
 typedef bool WaveFn(Wave *w, const Op *op);  // false: try again later
 
 struct WaveRun {
@@ -171,7 +173,8 @@ struct WaveRun {
   uint64_t tick;
   WaveMap **map;  // per value
   Vec(Places *) places;
-  Places **place[2];     // per value, by `engine`
+  Places **place[2];  // per value, by `engine`
+  Vec(Unit *) units;
   WaveFn *fn[OP_COUNT];  // NULL: the interpreter has no such op
 };
 
