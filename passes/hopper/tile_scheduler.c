@@ -506,7 +506,7 @@ static void persist(Tasks *t, const Op *launch) {
 }
 
 // Single steps read a state and write it: what many CTAs ask for at a time is
-// what counts. Code that is to keep few registers gives up one CTA instead.
+// what counts. Code that is to keep few registers gives up some CTAs instead.
 // Running maxima carry no state: that is a thread's tiles, which ir/pressure.h
 // counts well, but for addresses and numbers.
 static void share(Func *f, Op *launch, const Target *target, Arena *a,
@@ -522,8 +522,7 @@ static void share(Func *f, Op *launch, const Target *target, Arena *a,
   if (warps < HW_GROUP_WARPS && n > COST_STEP_WARPS / warps)
     n = COST_STEP_WARPS / warps;
   while (n > 1 && most > regs / (threads * n) + slack) n--;
-  if (lean >= RELIEF_STATE) n /= 2;
-  else if (lean >= RELIEF_LOADS) n--;
+  n = relief_ctas(lean, n);
   if (n > 1) ir_set_attr(f, launch, attr_i(AT_OCCUPANCY, n));
 }
 

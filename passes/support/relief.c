@@ -66,3 +66,11 @@ void relief_set(Func *f, int64_t level) {
 bool relief_stows(int64_t level, bool copied) {
   return level >= RELIEF_LOADS && (copied || level != RELIEF_STATE);
 }
+
+int64_t relief_ctas(int64_t level, int64_t n) {
+  int64_t left = level >= RELIEF_STATE   ? n / 2
+                 : level >= RELIEF_LOADS ? n * 2 / 3
+                 : level >= RELIEF_REMAT ? n - 1
+                                         : n;
+  return left > 1 ? left : 1;
+}

@@ -11,8 +11,9 @@
 //   RELIEF_REMAT  remat            recurrences: values live shorter, `leaner`
 //                 spill_chunks     and parts of operands wait in shared memory
 //                 spill_smem       others: so does what a loop leaves alone
-//   RELIEF_LOADS  spill_chunks     operands and slices too
 //                 tile_scheduler   single steps have a CTA less of a multiprocessor
+//   RELIEF_LOADS  spill_chunks     operands and slices too
+//                 tile_scheduler   single steps have two thirds of the CTAs
 //                 warp_specialize  threads that compute have the last registers
 //   RELIEF_STATE  spill_chunks     states wait where no tiles are copied
 //                 tile_scheduler   single steps have half the CTAs
@@ -59,5 +60,7 @@ void relief_set(Func *f, int64_t level);
 // Do operands wait in shared memory? States do not where tiles are copied for
 // the threads that compute.
 bool relief_stows(int64_t level, bool copied);
+// Of n CTAs of single steps on a multiprocessor, those that share it.
+int64_t relief_ctas(int64_t level, int64_t n);
 
 #endif

@@ -281,7 +281,8 @@ static void note_first(Ctx *cx, Built *b) {
     if (t.flaws)
       t.room = drv_registers_left(cx, b->kernels.at[i].func, b->recipe.target);
     t.cost = cg_kernel_cost(&b->parts[i]->kernel);
-    drv_note_try(&b->courses[i], t, !b->parts[i]->told);
+    Course *c = &b->courses[i];
+    drv_note_try(c, t, !b->parts[i]->told || !c->runs);
   }
 }
 

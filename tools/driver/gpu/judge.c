@@ -14,8 +14,25 @@ uint32_t drv_lives(Ctx *cx, const Func *f) {
   return n;
 }
 
+// Single steps share a multiprocessor without roles: each of its quarters has
+// one warp of a group, or as many of several CTAs as come to it.
+static bool is_single_steps(const Func *f) {
+  return ir_has_steps(f) && !ir_has_products(f);
+}
+
+static int64_t step_registers(const Func *f, const Target *t) {
+  const Op *launch = ir_launch(f);
+  int64_t warps = ir_attr_i(launch, AT_THREADS, 1) / t->gpu.wave *
+                  ir_attr_i(launch, AT_OCCUPANCY, 1);
+  int64_t each = (warps + HW_GROUP_WARPS - 1) / HW_GROUP_WARPS;
+  int64_t has = t->gpu.regs / (HW_GROUP_THREADS * each);
+  return has < HW_THREAD_REGS ? has : HW_THREAD_REGS;
+}
+
 int64_t drv_registers_left(Ctx *cx, const Func *f, const Target *t) {
-  return (int64_t)drv_has_registers(f, t) - drv_lives(cx, f);
+  int64_t has = is_single_steps(f) ? step_registers(f, t)
+                                   : (int64_t)drv_has_registers(f, t);
+  return has - drv_lives(cx, f);
 }
 
 int64_t drv_relief_of(const DrvTry *now, uint32_t n) {
@@ -46,12 +63,23 @@ static bool is_stuck(const Course *c, const DrvTry *t) {
   return false;
 }
 
+// Of single steps, whether what a thread has of fewer CTAs, and of what lives
+// shorter, holds what is spilled; the fewest in any case, and the same code at
+// another level.
+static bool holds_spills(const Course *c, const Func *f, const DrvTry *t) {
+  const DrvTry *best = drv_best_try(c);
+  int64_t more = t->room - best->room;
+  bool alone = ir_attr_i(ir_launch(f), AT_OCCUPANCY, 1) == 1;
+  return alone || t->relief >= RELIEF_STATE || t->relief == best->relief ||
+         (more > 0 && (uint64_t)more * COST_FIT_SPILLED >= best->flaws);
+}
+
 // Of chunks of steps, whether there is hope; of a loop over keys that leaves
 // something in shared memory, whether it frees as many registers as the best so
 // far spills.
 static bool is_worth(const Course *c, const Func *f, const DrvTry *t) {
+  if (is_single_steps(f)) return holds_spills(c, f, t);
   if (ir_has_steps(f)) {
-    if (!ir_has_products(f)) return true;
     return !is_stuck(c, t) && (t->relief < RELIEF_REMAT || !is_far(c, t));
   }
   if (t->relief < RELIEF_REMAT) return true;
