@@ -28,7 +28,7 @@
 // is found by a phase of its own, p.reads. Recurrences with the same inverse
 // share a phase (hoist_join.c); with decays per row that is one in front,
 // p.inverses, which hands the inverse over: p.chunks multiplies tiles that are
-// there, by it. Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:
+// there, by it. Level tile, GPUs. Needs: tile. Tests:
 // test/passes/outline_chunks/.
 #include "ir/target.h"
 #include "passes/support/cost.h"
