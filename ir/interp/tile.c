@@ -2,6 +2,7 @@
 // axes of its type.
 #include "ir/interp/interp.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -147,6 +148,7 @@ static void each_element(Exec *x, const Op *op) {
   const Type *t = ir_type(x->in->f, op->res[0]);
   Tile *r = define(x, op->res[0]);
   Line l = {.n = 1};
+  assert(op->nargs <= MAX_OPERANDS);
   for (uint32_t k = op->code == OP_LOAD; k < op->nargs; k++)
     l.x[k] = operand(x, op->args[k]);
   if (t->n) {
@@ -316,6 +318,7 @@ static void store(Exec *x, const Op *op) {
     u = type_union(&u, ir_type(in->f, op->args[i]), DT_F64);
   Tile shape = new_tile(x, &u);
   Operand o[MAX_OPERANDS];
+  assert(op->nargs <= MAX_OPERANDS);
   for (uint32_t k = 1; k < op->nargs; k++) o[k] = operand(x, op->args[k]);
   const Operand *mask = ir_attr_i(op, AT_MASKED, 0) ? &o[op->nargs - 1] : NULL;
   bool add = ir_attr_i(op, AT_ADD, 0);
