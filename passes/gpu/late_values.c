@@ -40,9 +40,12 @@ static uint32_t kept(const Late *l, const Op *op) {
   return n;
 }
 
+// Coordinates and what they are compared with compilers make where they are
+// needed.
 static bool may_wait(const Late *l, const Op *op) {
-  if (op->nres != 1 || op->nregions || ir_type(l->f, op->res[0])->partial)
-    return false;
+  if (op->nres != 1 || op->nregions) return false;
+  const Type *t = ir_type(l->f, op->res[0]);
+  if (t->partial || !dtype_is_float(t->dtype)) return false;
   return op->code == OP_GLOAD ? !ir_is_stored(l->f->body, op->args[0])
                               : op_info(op->code)->flags & OPF_PURE;
 }
