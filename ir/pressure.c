@@ -11,6 +11,7 @@
 typedef struct Live {
   const Func *f;
   Arena *arena;
+  const Op *in;      // only what is in it counts; NULL: all
   uint32_t threads;  // of the group that executes the region
   bool *is;          // by value
   uint32_t regs;
@@ -49,8 +50,13 @@ static void drop(Live *l, Value v) {
   l->regs -= pressure_of(ir_type(l->f, v), l->threads);
 }
 
+static bool counts(const Live *l, const Op *op) {
+  while (l->in && op && op != l->in) op = op->parent->parent;
+  return op != NULL;
+}
+
 static void note(Live *l, const Op *op) {
-  if (l->regs <= l->most.regs) return;
+  if (l->regs <= l->most.regs || !counts(l, op)) return;
   l->most.regs = l->regs;
   l->most.at = op;
   l->most.live.n = 0;
@@ -107,25 +113,30 @@ static void region(Live *l, const Region *r) {
   for (uint32_t i = 0; i < r->params.n; i++) drop(l, r->params.at[i]);
 }
 
-static Press of_group(const Func *f, const Region *r, uint32_t threads,
-                      Arena *a) {
+static Press of_group(const Func *f, const Region *r, const Op *in,
+                      uint32_t threads, Arena *a) {
   Live l = {.f = f,
             .arena = a,
+            .in = in,
             .threads = threads,
             .is = NEWN(a, bool, f->values.n)};
   if (threads >= 32) region(&l, r);
   return l.most;
 }
 
-Press ir_pressure(const Func *f, Arena *a) {
+Press ir_pressure_in(const Func *f, const Op *in, Arena *a) {
   const Op *launch = ir_launch(f);
   if (!launch) return (Press){0};
-  Press most = of_group(f, f->body, ir_group_threads(f, launch), a);
+  Press most = of_group(f, f->body, in, ir_group_threads(f, launch), a);
   for (const Op *op = f->body->first; op; op = op->next)
     for (uint32_t i = 0; op->code == OP_ROLES && i < op->nregions; i++) {
       const Region *r = op->regions[i];
-      Press p = of_group(f, r, ir_group_threads(f, r->first), a);
+      Press p = of_group(f, r, in, ir_group_threads(f, r->first), a);
       if (p.regs > most.regs) most = p;
     }
   return most;
+}
+
+Press ir_pressure(const Func *f, Arena *a) {
+  return ir_pressure_in(f, NULL, a);
 }

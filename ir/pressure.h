@@ -17,5 +17,7 @@ uint32_t pressure_of(const Type *t, uint32_t threads);
 bool pressure_free(const Func *f, Value v);
 // The most of f, or of one of its roles. Lists are in `a`.
 Press ir_pressure(const Func *f, Arena *a);
+// The most where op, or what is in it, is executed.
+Press ir_pressure_in(const Func *f, const Op *in, Arena *a);
 
 #endif

@@ -1,5 +1,6 @@
 // Facts of a function for the pass `lower_gpu`: the order of its axes, sizes of
 // tiles, ranges of integers, and where values can be made.
+#include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
@@ -641,6 +642,32 @@ static void note_part(void *data, Op *op) {
   p->groups = (uint32_t)n;
 }
 
+// Threads of which each has what others have too: of a tile as l has it, of a
+// group.
+static uint32_t copies(const Place *p, const LinPair *x, LayoutId l) {
+  FragMap m;
+  uint32_t n = 1, threads = p->warps * p->target->gpu.wave;
+  Type t = type_frag(DT_F32, p->wide[x->row][ROLE_ROW],
+                     p->wide[x->col][ROLE_COL], l);
+  if (frag_map(&t, threads, &m)) return UINT32_MAX;
+  for (uint32_t i = 0; i < m.nthr; i++)
+    if (m.thr[i].axis == AXIS_NONE) n *= m.thr[i].size;
+  return n;
+}
+
+// A tile of few rows, whose columns have few chunks of 8 side by side, as 38 of
+// 304, is in each thread as often as in all others of a row's. In smaller
+// chunks, which are loaded no other way beside products, it is in fewer.
+static void narrow_chunks(Place *p) {
+  static const LayoutId less[] = {LY_LIN4, LY_LIN2};
+  for (uint32_t i = 0; i < p->nlin; i++) {
+    LinPair *x = &p->lin[i];
+    if (x->layout != LY_LIN || x->box || x->told) continue;
+    for (uint32_t k = 0; k < sizeof less / sizeof *less; k++)
+      if (copies(p, x, less[k]) < copies(p, x, x->layout)) x->layout = less[k];
+  }
+}
+
 static void note_taken(void *data, Op *op) {
   if (op->code == OP_DOT) lower_plan_taken(data, op);
 }
@@ -673,6 +700,7 @@ void lower_plan(Place *p) {
   }
   ir_walk(p->f->body, note_table, p);
   if (!p->map) ir_walk(p->f->body, note_acc, p);
+  if (!p->map && !amd(p)) narrow_chunks(p);
   ir_walk(p->f->body, note_box, p);
   range_init(&p->ranges, p->f, p->arena);
   ir_walk(p->f->body, seed_op, p);

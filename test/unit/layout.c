@@ -91,6 +91,12 @@ static void lin(void) {
   EXPECT(m.regs == 64);
   frag_at(&m, 8 + 3, 17, at);  // chunk 17 + 128: row 9, chunk 1
   EXPECT(at[0] == 9 && at[1] == 8 + 3);
+  // 38 chunks of 8 columns a row: few threads have rows of their own.
+  EXPECT(map_of(type_frag(DT_BF16, 16, 304, LY_LIN), 128).regs == 152);
+  m = map_of(type_frag(DT_BF16, 16, 304, LY_LIN2), 128);
+  EXPECT(m.regs == 38);
+  frag_at(&m, 2 + 1, 17, at);  // row 2, pair 1 of the second 8
+  EXPECT(at[0] == 2 && at[1] == 16 + 2 + 1);
 }
 
 static void swizzle(void) {
@@ -113,10 +119,11 @@ int main(void) {
   static const struct {
     uint32_t r, c, threads;
     LayoutId layout;
-  } shapes[] = {{64, 128, 128, LY_ACC}, {128, 72, 128, LY_ACC},
-                {16, 8, 32, LY_ACC},    {128, 64, 256, LY_ACC},
-                {64, 96, 128, LY_LIN},  {8, 64, 128, LY_LIN},
-                {64, 8, 128, LY_LIN}};
+  } shapes[] = {{64, 128, 128, LY_ACC},  {128, 72, 128, LY_ACC},
+                {16, 8, 32, LY_ACC},     {128, 64, 256, LY_ACC},
+                {64, 96, 128, LY_LIN},   {8, 64, 128, LY_LIN},
+                {64, 8, 128, LY_LIN},    {16, 304, 128, LY_LIN4},
+                {16, 304, 128, LY_LIN2}, {8, 48, 128, LY_LIN2}};
   for (uint32_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     check_covers(type_frag(DT_F32, shapes[i].r, shapes[i].c, shapes[i].layout),
                  shapes[i].threads);
