@@ -328,8 +328,7 @@ static uint64_t rows_of_vectors(const Plan *p, const GradNode *x,
   return sums && numbers && !p->g->walks.n && is_gpu(p->g) ? outer | rows : 0;
 }
 
-// Is x a vector or a number that a walk makes at each step of its tasks? That
-// walk, or 0.
+// The walk that makes x, a vector or a number, at each step of its tasks; or 0.
 static Gid walk_making(const Plan *p, Gid x) {
   Grad *g = p->g;
   const GradNode *n = grad_at(g, x);
@@ -384,7 +383,8 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   uint32_t vecs = count(n.axes & p->vecs), steps = steps_of(g, &n);
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs,
            rows = n.over & ~p->keys & ~p->vecs;
-  bool all = rows && (n.over & p->keys);
+  bool one_pass = vecs && (outer & p->keys) && is_gpu(g) && !g->opt->any_order;
+  bool all = rows && (n.over & p->keys) && !one_pass;
   bool gpu = is_gpu(g), matrix = vecs > 1 && gpu && steps == UINT32_MAX;
   bool one = !outer && vecs == 1, vector = one || (!outer && matrix);
   bool nested = one && !all && gpu && grad_summed(g, n.arg[0], g->forward);

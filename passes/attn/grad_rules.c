@@ -59,6 +59,41 @@ static void find_guarded(Grad *g) {
 }
 
 // ---------------------------------------------------------------- sums
+// Does x sum something that varies with these axes?
+static bool sums_with(const Grad *g, Gid x, uint64_t axes, bool *seen) {
+  const GradNode *n = grad_at(g, x);
+  if (seen[x] || !(n->axes & axes)) return false;
+  seen[x] = true;
+  if (n->code == OP_REDUCE || grad_is_made(n->code)) return true;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (sums_with(g, n->arg[i], axes, seen)) return true;
+  return false;
+}
+
+// c, of which sums over these axes are made once.
+static Gid sums_once(Grad *g, Gid c, uint64_t over) {
+  const GradNode n = *grad_at(g, c);
+  if (n.code == OP_MUL) {
+    Gid x = sums_once(g, n.arg[0], over), y = sums_once(g, n.arg[1], over);
+    return grad_2(g, OP_MUL, x, y);
+  }
+  bool *seen = NEWN(g->arena, bool, g->nodes.n);
+  bool sum = c >= g->forward && n.code == OP_REDUCE && n.over == over &&
+             !sums_with(g, n.arg[0], over, seen);
+  return sum ? grad_made(g, c, n.axes, "pairs") : c;
+}
+
+// c flows to a number of each pair of a row and a key, which is looked up at
+// some of the coordinates of other rows: of the N largest scores, the number
+// that each is. All that flows on would sum these, with products for each.
+static Gid looked_up(Grad *g, Gid x, Gid c, uint64_t over) {
+  uint64_t axes = grad_at(g, x)->axes, keys = grad_role(g, AX_KEY);
+  bool pairs = (axes & keys) && (axes & ~keys) &&
+               !(axes & grad_role(g, AX_VEC)) && !g->walks.n;
+  bool rows = over && !(over & ~grad_role(g, AX_PAR));
+  return pairs && rows ? sums_once(g, c, over) : c;
+}
+
 void grad_give(Grad *g, Gid x, Gid c, uint64_t points) {
   if (!g->active[x] || grad_is_number(g, c, 0)) return;
   uint64_t over = points & ~grad_at(g, x)->axes;
@@ -68,7 +103,7 @@ void grad_give(Grad *g, Gid x, Gid c, uint64_t points) {
     c = y;
     over &= ~keys, points &= ~keys;
   } else if (keys) c = grad_factored(g, c);  // a loop: as few functions
-  c = grad_sum(g, c, over, points);
+  c = looked_up(g, x, grad_sum(g, c, over, points), over);
   g->adjoint[x] = g->adjoint[x] ? grad_2(g, OP_ADD, g->adjoint[x], c) : c;
 }
 

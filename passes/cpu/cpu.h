@@ -249,6 +249,10 @@ bool cpu_is_nonneg(const Assign *as, Value v);  // i64, provably >= 0
 // What evaluating the value once more costs.
 int cpu_value_cost(const Assign *as, Value v);
 uint32_t cpu_panel_cols(const Assign *as, int lane, Dim size);
+// Rows of a register block beside the vectors of the panel: of more vectors
+// than targets have numbers for (keys of walked rows) as many registers as of
+// the most.
+uint32_t cpu_block_rows(const Assign *as);
 bool cpu_dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec);
 bool cpu_feeds_block(const Assign *as, Value v, const Op *op);
 bool cpu_is_turned(const Assign *as, Value v);

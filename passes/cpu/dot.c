@@ -191,7 +191,7 @@ static void ask(Block *b, uint32_t over, Value i) {
 // rows.
 static int64_t repeats(const Block *b, uint32_t axis) {
   const Assign *as = b->as;
-  int64_t n, by = as->target->rows[as->pt.cols - 1];
+  int64_t n, by = cpu_block_rows(as);
   if (b->careful || b->r->dp || (int)axis == as->walked ||
       (b->rows != by && (int)b->axis != as->walked) ||
       !dim_known(&as->m->dims, size_of(as, b->r, axis), &n))
@@ -376,7 +376,7 @@ static void walked_rows(Block *b, Dim size, uint32_t r) {
 // Whole blocks, then what is left.
 static void all_rows(Block *b, Dim size) {
   Assign *as = b->as;
-  uint32_t r = as->target->rows[as->pt.cols - 1];
+  uint32_t r = cpu_block_rows(as);
   if (b->careful) r = 1;
   DimTab *d = &as->m->dims;
   int64_t n, done = tiled_rows(b, size);

@@ -244,7 +244,7 @@ static uint32_t unit_of(const Assign *as, Root *const *r, uint32_t n,
   bool tiles = false;
   for (uint32_t i = 0; i < n; i++) tiles |= r[i]->dp && as->target->amx;
   if (tiles && size % (2 * HW_MAT_ROWS) == 0) return 2 * HW_MAT_ROWS;
-  return as->target->rows[as->pt.cols < 4 ? as->pt.cols - 1 : 3];
+  return cpu_block_rows(as);
 }
 
 void cpu_limit_emit(Assign *as, Root *const *r, uint32_t n) {

@@ -228,6 +228,14 @@ uint32_t cpu_panel_cols(const Assign *as, int lane, Dim size) {
                                 : 2;
 }
 
+uint32_t cpu_block_rows(const Assign *as) {
+  const uint8_t *rows = as->target->rows;
+  uint32_t cols = as->pt.cols, most = sizeof as->target->rows;
+  if (cols <= most) return rows[cols - 1];
+  uint32_t n = rows[most - 1] * most / cols;
+  return n ? n : 1;
+}
+
 // ---------------------------------------------------------------- dots
 bool cpu_dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec) {
   if (lane < 0) return false;
