@@ -201,14 +201,17 @@ static void join_axis(Func *f, uint32_t row, uint32_t a) {
   ir_erase(old_row);
 }
 
-// Of a phase in front: tasks that have the same keys have rows of one axis.
+// Of a phase in front: tasks that have the same keys have rows of one axis,
+// unless what they add is the same.
 static void join_tasks(Ctx *cx, Func *f) {
   int row = lane_axis(f);
-  if (outline_last(f) == f || row < 0 || !has_vectors(f) ||
+  uint64_t added = lane_added(f);
+  if (outline_last(f) == f || row < 0 || added >> row & 1 || !has_vectors(f) ||
       !index_of(f, (uint32_t)row))
     return;
   for (uint32_t a = 0; a < f->axes.n; a++) {
-    if ((int)a == row || !is_par(f, a) || !index_of(f, a) || !same_keys(f, a))
+    if ((int)a == row || !is_par(f, a) || !index_of(f, a) || !same_keys(f, a) ||
+        (added >> a & 1))
       continue;
     join_axis(f, (uint32_t)row, a);
     retype(f);

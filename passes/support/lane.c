@@ -423,3 +423,20 @@ bool lane_is_map(const Func *f) {
   }
   return true;
 }
+
+static void see_store(void *data, Op *op) {
+  uint64_t *axes = data;
+  if (op->code != OP_STORE || !ir_attr_i(op, AT_ADD, 0)) return;
+  const Func *f = op->parent->fn;
+  const Op *sum = ir_def(f, op->args[1]);
+  const IrAttr *over = sum ? ir_attr(sum, AT_OVER) : NULL;
+  for (uint32_t i = 0; over && i < over->n; i++)
+    if (f->axes.at[over->list[i]].role == AX_PAR)
+      *axes |= 1ull << over->list[i];
+}
+
+uint64_t lane_added(const Func *f) {
+  uint64_t axes = 0;
+  ir_walk(f->body, see_store, &axes);
+  return axes;
+}

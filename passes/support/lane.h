@@ -67,5 +67,7 @@ int64_t lane_extent(const Func *f, uint32_t axis);
 // At level attn: one list of values without keys and products, whose outputs
 // nothing reads.
 bool lane_is_map(const Func *f);
+// Parallel axes whose points add to the same elements of memory.
+uint64_t lane_added(const Func *f);
 
 #endif

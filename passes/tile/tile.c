@@ -13,6 +13,7 @@
 // of the stores, `recur` becomes a sequential loop. loop.c makes the key
 // loops, plan.c chooses sizes. Tests: test/passes/tile.
 #include "passes/support/cost.h"
+#include "passes/support/lane.h"
 #include "passes/support/pieces.h"
 #include "passes/tile/tile.h"
 
@@ -437,7 +438,7 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   TilePlan plan;
   if (!tile_plan_chunk(cx, f, opt->target, &plan)) plan = tile_plan(cx, f, opt);
   plan.outer = outer;
-  plan.serial = gpu ? 0 : tile_serial(f);
+  plan.serial = gpu ? 0 : lane_added(f);
   bool chunks = lane_walks(f->body) || pieces_of_chunk(f);
   if (chunks && gpu && opt->target->gpu.hopper) plan.pieces_of = pieces_axes(f);
   if (gpu) tile_bounds_plan(cx, f, &plan);

@@ -93,8 +93,6 @@ typedef struct Tiled {
   Value *own;  // work.c: its workspaces that `from` has not
 } Tiled;
 
-// Parallel axes over which stores that add sum (adds.c).
-uint64_t tile_serial(const Func *f);
 // Gives the phases of a program, in their order, workspaces in one order
 // (work.c).
 void tile_work_share(Arena *a, Tiled *all, uint32_t n);
