@@ -140,3 +140,15 @@ Press ir_pressure_in(const Func *f, const Op *in, Arena *a) {
 Press ir_pressure(const Func *f, Arena *a) {
   return ir_pressure_in(f, NULL, a);
 }
+
+uint32_t pressure_limit(const Func *f, const Target *t) {
+  const Op *launch = ir_launch(f), *last = f->body->last;
+  int64_t ctas = ir_attr_i(launch, AT_OCCUPANCY, 1);
+  int64_t all = ir_attr_i(launch, AT_THREADS, 0) * (ctas ? ctas : 1);
+  uint32_t n = (uint32_t)(t->gpu.regs / (all ? all : 1));
+  const IrAttr *roles =
+      last && last->code == OP_ROLES ? ir_attr(last, AT_TEAMREGS) : NULL;
+  for (uint32_t i = 0; roles && i < last->nregions; i++)
+    if (last->regions[i]->params.n) n = (uint32_t)roles->list[i];
+  return n < HW_THREAD_REGS ? n : HW_THREAD_REGS;
+}

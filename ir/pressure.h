@@ -4,6 +4,7 @@
 #define ATTNC_IR_PRESSURE_H
 
 #include "ir/ir.h"
+#include "ir/target.h"
 
 typedef struct Press {
   uint32_t regs;    // of a thread, 32 bits each
@@ -19,5 +20,8 @@ bool pressure_free(const Func *f, Value v);
 Press ir_pressure(const Func *f, Arena *a);
 // The most where op, or what is in it, is executed.
 Press ir_pressure_in(const Func *f, const Op *in, Arena *a);
+// Registers of an NVIDIA thread that computes: its role's, or what its launch
+// leaves it.
+uint32_t pressure_limit(const Func *f, const Target *t);
 
 #endif

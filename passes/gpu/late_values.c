@@ -13,7 +13,6 @@
 // sched_pressure. Tests: test/passes/late_values.
 #include "ir/layout.h"
 #include "ir/pressure.h"
-#include "ir/target.h"
 #include "passes/pass.h"
 
 typedef struct Late {
@@ -117,11 +116,9 @@ bool pass_late_values(Ctx *cx, Module *m, const PassOpt *opt) {
     Func *f = m->funcs.at[i];
     const Op *launch = ir_launch(f);
     if (!launch || !opt->target || ir_has_steps(f)) continue;
-    uint32_t threads = (uint32_t)ir_attr_i(launch, AT_THREADS, 0);
-    uint32_t has = opt->target->gpu.regs / (threads ? threads : 1);
     Late l = {.f = f,
               .threads = ir_group_threads(f, launch),
-              .has = has < HW_THREAD_REGS ? has : HW_THREAD_REGS};
+              .has = pressure_limit(f, opt->target)};
     loops(&l, f->body, &cx->scratch);
   }
   return true;

@@ -20,14 +20,12 @@
 // Tests: test/passes/slice_stores.
 #include "ir/layout.h"
 #include "ir/pressure.h"
-#include "ir/target.h"
 #include "passes/pass.h"
 
 #include <string.h>
 
 typedef struct Slices {
   Func *f;
-  const Target *target;
   Arena *arena;
   Op *store;
   uint32_t threads;  // of its group
@@ -99,19 +97,6 @@ static bool are_its_own(const Slices *s) {
 }
 
 // ---------------------------------------------------------------- how many
-// Registers of a thread that executes op.
-static uint32_t has_registers(const Slices *s) {
-  const Op *launch = ir_launch(s->f), *last = s->f->body->last;
-  int64_t ctas = ir_attr_i(launch, AT_OCCUPANCY, 1);
-  int64_t all = ir_attr_i(launch, AT_THREADS, 0) * (ctas ? ctas : 1);
-  uint32_t n = (uint32_t)(s->target->gpu.regs / all);
-  const IrAttr *roles =
-      last && last->code == OP_ROLES ? ir_attr(last, AT_TEAMREGS) : NULL;
-  for (uint32_t i = 0; roles && i < last->nregions; i++)
-    if (last->regions[i]->params.n) n = (uint32_t)roles->list[i];
-  return n < HW_THREAD_REGS ? n : HW_THREAD_REGS;
-}
-
 static Type part_of(const Slices *s, Type t) {
   if (has_columns(s, &t)) t.ext[t.slice != SLICE_COL] = s->part;
   return t;
@@ -219,11 +204,10 @@ static bool in_region(Slices *s, Region *r, const Press *p, uint32_t has) {
 static bool next_slice(Ctx *cx, Func *f, const Target *t) {
   Press p = ir_pressure(f, &cx->scratch);
   Slices s = {.f = f,
-              .target = t,
               .arena = &cx->scratch,
               .in = NEWN(&cx->scratch, bool, f->values.n),
               .to = NEWN(&cx->scratch, Value, f->values.n)};
-  uint32_t has = has_registers(&s);
+  uint32_t has = pressure_limit(f, t);
   if (p.regs <= has || !in_region(&s, f->body, &p, has)) return false;
   ctx_remark(cx, "%s: %u columns of %u at a time are made for a shared tile",
              f->name, s.part, s.cols);
