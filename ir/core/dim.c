@@ -86,6 +86,12 @@ Dim dim_sym(DimTab *t, uint32_t sym) {
   return intern_expr(t, (DimExpr){.op = DIM_SYM, .value = sym});
 }
 
+bool dim_is_total(const DimSym *all, const DimSym *ragged) {
+  size_t n = strlen(ragged->name);
+  return ragged->kind == DIM_RAGGED && !strncmp(all->name, ragged->name, n) &&
+         !strcmp(all->name + n, "_total");
+}
+
 bool dim_is_const(const DimTab *t, Dim d, int64_t *v) {
   const DimExpr *e = expr(t, d);
   if (e->op != DIM_CONST) return false;

@@ -67,6 +67,9 @@ uint32_t dim_add_sym(DimTab *t, const char *name, DimKind kind);
 bool dim_find_sym(const DimTab *t, const char *name, uint32_t *sym);
 // May the symbol have this value?
 bool dim_takes(const DimSym *s, int64_t v);
+// Is `all` the length of all sequences of a ragged dim, one behind the other,
+// by the name that the front end gives it?
+bool dim_is_total(const DimSym *all, const DimSym *ragged);
 // DIM_NONE beyond 2^62, and so is what is made of DIM_NONE.
 Dim dim_const(DimTab *t, int64_t v);
 Dim dim_sym(DimTab *t, uint32_t sym);

@@ -51,13 +51,12 @@ static bool begins(const Grad *g, const Sum *s, Dim size) {
                 *whole = &d->exprs.at[size];
   if (e->op != DIM_SYM || whole->op != DIM_SYM || base->n != 1) return false;
   const DimSym *sym = &d->syms.at[e->value];
-  const char *total = d->syms.at[whole->value].name;
-  size_t stem = strlen(sym->name);
-  if (sym->kind != DIM_RAGGED || !sym->by || !g->domain[axis]) return false;
+  if (!dim_is_total(&d->syms.at[whole->value], sym) || !sym->by ||
+      !g->domain[axis])
+    return false;
   return grad_at(g, base->arg[0])->code == OP_INDEX &&
          !(base->axes & ~grad_at(g, g->domain[axis])->axes) &&
-         !strcmp(g->tensors.at[base->tensor].name, sym->by) &&
-         !strncmp(total, sym->name, stem) && !strcmp(total + stem, "_total");
+         !strcmp(g->tensors.at[base->tensor].name, sym->by);
 }
 
 static bool find(const Grad *g, const GradStore *s, uint32_t i, Sum *sum) {

@@ -257,16 +257,10 @@ static bool is_odd(Ctx *cx, const Recipe *r, Cause *out) {
 }
 
 // ---------------------------------------------------------------- workspace
-// Is it the length of all sequences of a ragged dim, behind each other?
+// Is it the length of all sequences of a ragged dim?
 static bool is_total(const DimTab *dims, const DimSym *sym) {
-  static const char end[] = "_total";
-  for (uint32_t i = 0; i < dims->syms.n; i++) {
-    const DimSym *of = &dims->syms.at[i];
-    size_t n = strlen(of->name);
-    if (of->kind == DIM_RAGGED && !strncmp(sym->name, of->name, n) &&
-        !strcmp(sym->name + n, end))
-      return true;
-  }
+  for (uint32_t i = 0; i < dims->syms.n; i++)
+    if (dim_is_total(sym, &dims->syms.at[i])) return true;
   return false;
 }
 
