@@ -120,8 +120,9 @@ typedef struct attn_ctx_options {
   attn_parallel_for *parallel_for; /**< NULL: the context's own pool */
   void *parallel_user;
   /** All host memory of the context; both NULL: the C library. align is a
-   * power of 2. NULL from alloc makes the call that needed it fail with
-   * ATTN_E_MEMORY; the context stays usable. */
+   * power of 2. They are called from several threads at once: those that run
+   * the launch's tasks take their scratch themselves. NULL from alloc makes the
+   * call that needed it fail with ATTN_E_MEMORY; the context stays usable. */
   void *(*alloc)(void *user, size_t bytes, size_t align);
   void (*free)(void *user, void *p, size_t bytes);
   void *alloc_user;

@@ -6,6 +6,7 @@
 #include "runtime/rt.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,22 +151,23 @@ static void hostile_tables(attn_ctx *cx, const Bytes *b) {
 
 // ---- allocation
 
+// Lanes take their scratch in threads of the pool.
 typedef struct Heap {
-  int64_t left;  // allocations until all fail once
-  int64_t live;
+  atomic_llong left;  // allocations until one fails
+  atomic_llong live;
 } Heap;
 
 static void *take(void *user, size_t bytes, size_t align) {
   Heap *h = user;
-  if (h->left-- == 0) return NULL;
-  h->live++;
+  if (atomic_fetch_sub(&h->left, 1) == 0) return NULL;
+  atomic_fetch_add(&h->live, 1);
   return aligned_alloc(align, (bytes + align - 1) & ~(align - 1));
 }
 
 static void give(void *user, void *p, size_t bytes) {
   Heap *h = user;
   (void)bytes;
-  h->live--;
+  atomic_fetch_sub(&h->live, 1);
   free(p);
 }
 
@@ -240,13 +242,13 @@ static void out_of_memory(const char *path) {
     attn_error e, again;
     attn_ctx *cx = attn_ctx_create(&o, &e);
     int rc = cx ? work(cx, path, &e) : e.code;
-    failed = h.left < 0;
+    failed = atomic_load(&h.left) < 0;
     EXPECT(rc == ATTN_OK || (failed && rc == ATTN_E_MEMORY));
     EXPECT(rc == e.code && (rc == ATTN_OK) == !e.text[0]);
-    h.left = -1;
+    atomic_store(&h.left, -1);
     EXPECT(!cx || work(cx, path, &again) == ATTN_OK);
     attn_ctx_destroy(cx);
-    EXPECT(h.live == 0);
+    EXPECT(atomic_load(&h.live) == 0);
     EXPECT(mock->allocs == mock->frees && mock->loads == mock->unloads);
   }
   EXPECT(rounds > 10 && rounds < 1000);
