@@ -1,6 +1,8 @@
 // Arenas: a stack of blocks, each twice as large as the one before (up to a
-// cap). Under AddressSanitizer unused bytes are poisoned, and every piece is
-// followed by a red zone, so that overruns inside a block are found too.
+// cap). A reset keeps a block: marks are often taken and left at a block's end,
+// and the system's zeroed pages cost more than the pieces. Under
+// AddressSanitizer unused bytes are poisoned, and every piece is followed by a
+// red zone, so that overruns inside a block are found too.
 #include "ir/core/arena.h"
 
 #include "ir/core/watch.h"
@@ -62,7 +64,29 @@ static void pool_give(ArenaPool *p, size_t n) {
   if (p) atomic_fetch_sub(&p->used, n);
 }
 
-static ArenaBlock *push_block(Arena *a, size_t need) {
+static void free_block(ArenaBlock *b) {
+  if (!b) return;
+  SHOW(b->mem, b->cap);
+  pool_give(b->pool, b->cap);
+  free(b);
+}
+
+static void drop_spare(Arena *a) {
+  free_block(a->spare);
+  a->spare = NULL;
+}
+
+// The larger of the two stays.
+static void keep_spare(Arena *a, ArenaBlock *b) {
+  if (a->spare && a->spare->cap > b->cap) {
+    free_block(b);
+    return;
+  }
+  drop_spare(a);
+  a->spare = b;
+}
+
+static ArenaBlock *new_block(Arena *a, size_t need) {
   size_t cap = a->top ? a->top->cap * 2 : FIRST_BLOCK;
   if (cap > LAST_BLOCK) cap = LAST_BLOCK;
   if (cap < need) cap = need;
@@ -71,11 +95,19 @@ static ArenaBlock *push_block(Arena *a, size_t need) {
   ArenaBlock *b = room ? malloc(sizeof *b + cap) : NULL;
   if (room && !b) pool_give(a->pool, cap);
   if (!b) out_of_memory(a);
-  b->below = a->top;
   b->pool = a->pool;
-  b->at = 0;
   b->cap = cap;
   HIDE(b->mem, cap);
+  return b;
+}
+
+static ArenaBlock *push_block(Arena *a, size_t need) {
+  if (a->spare && a->spare->cap < need) drop_spare(a);
+  ArenaBlock *b = a->spare;
+  a->spare = NULL;
+  if (!b) b = new_block(a, need);
+  b->below = a->top;
+  b->at = 0;
   a->top = b;
   return b;
 }
@@ -128,9 +160,8 @@ void arena_reset(Arena *a, ArenaMark m) {
   while (a->top != m.block) {
     ArenaBlock *b = a->top;
     a->top = b->below;
-    SHOW(b->mem, b->cap);
-    pool_give(b->pool, b->cap);
-    free(b);
+    HIDE(b->mem, b->cap);
+    keep_spare(a, b);
   }
   if (a->top) {
     a->top->at = m.at;
@@ -141,4 +172,5 @@ void arena_reset(Arena *a, ArenaMark m) {
 
 void arena_drop(Arena *a) {
   arena_reset(a, (ArenaMark){NULL, 0, 0});
+  drop_spare(a);
 }
