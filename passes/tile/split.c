@@ -739,16 +739,33 @@ static bool has_rows(const Tiler *t) {
          is_ragged(&t->from->mod->dims, t->from->axes.at[p->lane].extent);
 }
 
+// The axis along which rows' sums lie side by side, of all accumulators; the
+// rows' own if there is none.
+static int nearest_axis(const Tiler *t) {
+  const Op *pass = t->plan.split;
+  int nearest = -1;
+  for (uint32_t i = 0; i < pass->nres; i++) {
+    uint32_t axes[MAX_AXES], n = stored_axes(t, i, axes);
+    while (n && t->from->axes.at[axes[n - 1]].role != AX_PAR) n--;
+    int last = n ? (int)axes[n - 1] : -1;
+    if (last < 0 || (i && last != nearest)) return t->plan.lane;
+    nearest = last;
+  }
+  return nearest;
+}
+
 // A point for each task: vectors have lanes. A GPU's threads have pieces of
-// rows, or of a row's parts beside each other.
+// rows, or of a row's parts beside each other: where rows are short those of
+// several, so that what lies together in memory is loaded together.
 void tile_split_joiners(Tiler *t) {
   int64_t rows = 1, n = row_elements(t->from, t->plan.split);
   t->beside = t->gpu && (t->alone || !has_rows(t));
-  while (t->gpu && !t->beside && t->plan.lane >= 0 &&
-         2 * rows * n <= COST_MAP_ELEMENTS)
-    rows *= 2;
+  int64_t most = t->beside ? COST_JOIN_SHORT : COST_MAP_ELEMENTS;
+  bool several = t->gpu && t->plan.lane >= 0 && !(t->beside && t->plan.counted);
+  while (several && 2 * rows * n <= most) rows *= 2;
   t->plan.tile_q = rows;
   if (rows == 1) t->plan.lane = -1;
+  else if (t->beside) t->plan.lane = nearest_axis(t);
 }
 
 typedef struct Join {
@@ -771,7 +788,7 @@ static int64_t most_elements(const Tiler *t) {
 static void plan_join(Join *j) {
   Tiler *t = j->t;
   DimTab *d = &t->to->mod->dims;
-  int64_t n = row_elements(t->from, t->plan.split), lo, most;
+  int64_t n = row_elements(t->from, t->plan.split) * t->plan.tile_q, lo, most;
   dim_bounds(d, t->plan.parts, &lo, &most);
   j->together = 1;
   j->turns = t->gpu && !t->beside ? COST_JOIN_TOGETHER : 1;
