@@ -13,8 +13,9 @@
 // visit the same coordinates in the same order. A loop that is empty whatever
 // the arguments is left out, one that branches on %full (pass mask_branch) is
 // left alone, and one with long text, or with a loop over elements inside,
-// stays one loop, whose steps all mask. Works from level tile on. Needs: fold
-// afterwards. Tests: test/passes/peel/.
+// stays one loop, whose steps all mask. Code whose text counts
+// (full_tiles_short) is left to mask_branch at level tile. Works from level
+// tile on. Needs: fold afterwards. Tests: test/passes/peel/.
 #include "ir/layout.h"
 #include "passes/support/balance.h"
 #include "passes/support/cost.h"
@@ -102,7 +103,7 @@ static bool is_long(const Peel *p) {
   const Region *r = p->loop->regions[0];
   const Target *t = p->opt->target;
   bool nv = t && t->kind == TARGET_GPU && t->gpu.vendor != VENDOR_AMD;
-  bool any = nv && !t->gpu.hopper && p->opt->strided;
+  bool any = full_tiles_short(p->opt);
   if (nv && is_walked(p->f, r)) return true;
   if (balance_text(p->f, r) > (any ? COST_PEEL_ANY : COST_PEEL_CODE))
     return true;
@@ -148,6 +149,7 @@ static void region(Func *f, Region *r, const PassOpt *opt) {
 
 bool pass_peel(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
+  if (m->level < LV_FRAG && full_tiles_short(opt)) return true;
   for (uint32_t i = 0; i < m->funcs.n; i++)
     region(m->funcs.at[i], m->funcs.at[i]->body, opt);
   return true;

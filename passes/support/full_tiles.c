@@ -30,3 +30,9 @@ bool full_tiles_branch(const Op *loop, Value full) {
     if (op->code == OP_IF && op->args[0] == full) return true;
   return false;
 }
+
+bool full_tiles_short(const PassOpt *opt) {
+  const Target *t = opt->target;
+  bool nv = t && t->kind == TARGET_GPU && t->gpu.vendor != VENDOR_AMD;
+  return nv && !t->gpu.hopper && opt->strided;
+}
