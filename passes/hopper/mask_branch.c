@@ -85,6 +85,26 @@ static bool is_bound_by_products(const Single *s, const GpuFacts *gpu) {
   return balance_products(&b, gpu, COST_PRODUCTS_HIDE);
 }
 
+static bool loads_tile(const Single *s, const Op *op) {
+  if (op->code != OP_GLOAD) return false;
+  const Type *t = ir_type(s->f, op->res[0]);
+  return t->kind == TK_FRAG && t->slice == SLICE_NONE;
+}
+
+// A long step all of whose tiles its threads load themselves, and that would be
+// two.
+static bool is_long(const Single *s) {
+  bool loads = false, products = false;
+  for (const Op *op = s->body->first; op; op = op->next) {
+    if (op->code == OP_WGMMA || op->code == OP_SFILL) return false;
+    products |= op->code == OP_MMA;
+    loads |= loads_tile(s, op);
+  }
+  uint64_t text = balance_text(s->f, s->body);
+  return loads && products && text > COST_PEEL_ANY && text <= COST_PEEL_CODE &&
+         !full_tiles_long_pairs(s->f, s->body);
+}
+
 static bool is_comparison(const Single *s, Value v) {
   const Op *op = ir_def(s->f, v);
   return op && (op->code == OP_LE || op->code == OP_LT);
@@ -379,7 +399,7 @@ static void region(Ctx *cx, Func *f, const PassOpt *opt, Region *r) {
     if (op->code != OP_FOR || !op->nres || !full_tiles(f, op, &s.full))
       continue;
     s.body = op->regions[0];
-    s.any = full_tiles_short(opt);
+    s.any = full_tiles_short(opt) || is_long(&s);
     bool worth = s.any || (has_many_sums(&s) && is_bound_by_products(&s, gpu));
     if (!worth || !find(cx, &s)) continue;
     simplify(&s);

@@ -72,15 +72,6 @@ static bool is_tile(const Type *t) {
   return t->kind == TK_FRAG ? t->slice == SLICE_NONE : t->n > 1;
 }
 
-// The shape of masks in the loop, or NULL.
-static const Type *mask_of(const Func *f, const Region *r) {
-  for (const Op *op = r->first; op; op = op->next) {
-    const Type *t = op->nres == 1 ? ir_type(f, op->res[0]) : NULL;
-    if (t && is_tile(t) && t->dtype == DT_BOOL) return t;
-  }
-  return NULL;
-}
-
 // Does a step add up a tile in a loop of its own, as slice makes it of what is
 // no product of matrices? Then a mask is one tile more, of many.
 static bool is_walked(const Func *f, const Region *r) {
@@ -107,8 +98,7 @@ static bool is_long(const Peel *p) {
   if (nv && is_walked(p->f, r)) return true;
   if (balance_text(p->f, r) > (any ? COST_PEEL_ANY : COST_PEEL_CODE))
     return true;
-  const Type *mask = nv && t->gpu.hopper ? mask_of(p->f, r) : NULL;
-  return mask && balance_pairs(p->f, r, mask) > COST_PEEL_PAIRS;
+  return nv && t->gpu.hopper && full_tiles_long_pairs(p->f, r);
 }
 
 static void peel(Peel *p) {

@@ -17,5 +17,7 @@ bool full_tiles_branch(const Op *loop, Value full);
 // Is the text of a step worth more than a branch in it? NVIDIA's code for
 // tensors of any strides, which stands beside faster code or is slow already.
 bool full_tiles_short(const PassOpt *opt);
+// Does a step of sm_90a do so much for pairs that a mask is little of it?
+bool full_tiles_long_pairs(const Func *f, const Region *step);
 
 #endif

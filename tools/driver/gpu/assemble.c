@@ -332,12 +332,13 @@ static bool remake(Yard *y, const CgProgram *p, const Built *b,
 }
 
 // The tries of kernels that have one left, in `now`, and of the others the
-// best. False: none has.
+// best. What is spilled where few steps go costs nothing, and hardly a try
+// frees it. False: none has.
 static bool next_tries(const Built *b, DrvTry *now) {
   bool any = false;
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     now[i] = *drv_best_try(&b->courses[i]);
-    if (now[i].flaws)
+    if (now[i].cost)
       any |= drv_next_try(&b->courses[i], b->kernels.at[i].func, &now[i]);
   }
   return any;
@@ -396,7 +397,7 @@ static bool try_round(Yard *y, const CgProgram *p, const CgDevice *dev,
   Parts list = {0};
   bool any = false;
   for (uint32_t i = 0; i < n; i++)
-    if (built[i].parts && cg_flaws(&built[i].kernels))
+    if (built[i].parts && cg_cost(&built[i].kernels))
       any |= want_tries(y, p, &built[i], &dev[i], &all[i], &list);
   if (!any || !run(y, &list)) return false;
   for (uint32_t i = 0; i < n; i++) {
