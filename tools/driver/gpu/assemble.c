@@ -282,6 +282,7 @@ static void note_first(Ctx *cx, Built *b) {
       t.room = drv_registers_left(cx, b->kernels.at[i].func, b->recipe.target);
     t.cost = cg_kernel_cost(&b->parts[i]->kernel);
     Course *c = &b->courses[i];
+    c->shares = drv_shares(b->kernels.at[i].func);
     drv_note_try(c, t, !b->parts[i]->told || !c->runs);
   }
 }
