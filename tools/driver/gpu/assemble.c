@@ -332,15 +332,21 @@ static bool remake(Yard *y, const CgProgram *p, const Built *b,
   return true;
 }
 
+// What few steps of a loop over keys go through costs nothing, and hardly a try
+// frees it.
+static bool is_worth_tries(const Func *f, const DrvTry *best) {
+  return ir_has_steps(f) ? best->flaws : best->cost;
+}
+
 // The tries of kernels that have one left, in `now`, and of the others the
-// best. What is spilled where few steps go costs nothing, and hardly a try
-// frees it. False: none has.
+// best. False: none has.
 static bool next_tries(const Built *b, DrvTry *now) {
   bool any = false;
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     now[i] = *drv_best_try(&b->courses[i]);
-    if (now[i].cost)
-      any |= drv_next_try(&b->courses[i], b->kernels.at[i].func, &now[i]);
+    const Func *f = b->kernels.at[i].func;
+    if (is_worth_tries(f, &now[i]))
+      any |= drv_next_try(&b->courses[i], f, &now[i]);
   }
   return any;
 }
@@ -398,7 +404,7 @@ static bool try_round(Yard *y, const CgProgram *p, const CgDevice *dev,
   Parts list = {0};
   bool any = false;
   for (uint32_t i = 0; i < n; i++)
-    if (built[i].parts && cg_cost(&built[i].kernels))
+    if (built[i].parts && cg_flaws(&built[i].kernels))
       any |= want_tries(y, p, &built[i], &dev[i], &all[i], &list);
   if (!any || !run(y, &list)) return false;
   for (uint32_t i = 0; i < n; i++) {
