@@ -189,13 +189,14 @@ static bool is_alone(const Target *t, const PassOpt *opt) {
 }
 
 // Tasks without products wait for memory: many of them, where their tiles are
-// small.
+// small, and fewer where their registers were spilled.
 static void let_many(Place *p) {
   uint32_t threads = p->warps * p->target->gpu.wave;
   if (!p->straight || p->target->gpu.vendor != VENDOR_NVIDIA ||
       ir_pressure(p->g, p->arena).regs > COST_MAP_LIVE)
     return;
   int64_t tasks = p->target->gpu.regs / (threads * COST_MAP_REGS);
+  tasks = relief_ctas(relief_of(p->g), tasks);
   if (tasks > 1)
     ir_set_attr(p->g, p->g->body->first, attr_i(AT_OCCUPANCY, tasks));
 }
@@ -223,7 +224,7 @@ static Dim few_rows(const Module *m) {
 }
 
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
-                        const PassOpt *all) {
+                        const PassOpt *all, int64_t relief) {
   PassOpt own = *all, *opt = &own;
   own.spare_regs = relief_spare(all, f);
   Place p = {.cx = cx,
@@ -258,6 +259,7 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
   lower_region(&p, f->body);
   if (p.failed) return NULL;
   lower_early(&p, p.g->body);
+  relief_set(p.g, relief);
   let_many(&p);
   if (p.scarce) {
     lower_stores(&p, p.g->body);
@@ -278,9 +280,9 @@ bool pass_lower_gpu(Ctx *cx, Module *m, const PassOpt *opt) {
     ArenaMark mark = arena_mark(&cx->scratch);
     if (!rebuild_one_tiled(cx, m->funcs.at[i], "GPU targets take"))
       return false;
-    Func *g = place_func(cx, m, m->funcs.at[i], t, opt);
+    int64_t relief = relief_asked(opt->relief, i);
+    Func *g = place_func(cx, m, m->funcs.at[i], t, opt, relief);
     if (!g) return false;
-    relief_set(g, relief_asked(opt->relief, i));
     m->funcs.at[i] = g;
     arena_reset(&cx->scratch, mark);
   }

@@ -1,5 +1,5 @@
-// mask_branch: a loop that is bound by its products masks in a branch, and pass
-// peel leaves it one.
+// mask_branch: a loop that is bound by its products, or whose text counts,
+// masks in a branch, and pass peel leaves it one.
 //
 //   for(..) ({                            for(..) ({
 //     ^(%i, ..):                            ^(%i, ..):
@@ -19,11 +19,14 @@
 // 128 sums and they take three times the time of functions. Else it costs 2 %
 // and more (capped scores at head dim 64: 30 %,
 // docs/lab/2026-11-compile-time.md). Done for masks that are one comparison:
-// words of bits and tables are made while the scores are. What is masked of
-// what has been masked has a branch of its own. The sides are the same ops with
-// %full = true and false, which pass fold makes what is above. Level frag;
-// sm_90a. Needs: pipeline_loop; runs before peel. Run fold and dce afterwards.
-// Tests: test/passes/mask_branch/.
+// words of bits and tables are made while the scores are.
+// Code for tensors of any strides (full_tiles_short) has one loop for any mask:
+// two take ptxas twice as long.
+// What is masked of what has been masked, or of what is not there at the first
+// branch, has a branch of its own. The sides are the same ops with %full = true
+// and false, which pass fold makes what is above. Level frag; sm_90a, sm_80.
+// Needs: pipeline_loop; runs before peel. Run fold and dce afterwards. Tests:
+// test/passes/mask_branch/.
 #include "ir/facts.h"
 #include "ir/layout.h"
 #include "ir/pressure.h"
@@ -47,6 +50,7 @@ typedef struct Single {
   Op *loop;
   Region *body;
   FullTiles full;
+  bool any;          // masks of any kind, not comparisons alone
   uint32_t nvalues;  // of the function, before anything is made
   Role *role;        // by value
   uint32_t *depth;   // by value: masked values one behind the other
@@ -81,6 +85,26 @@ static bool is_bound_by_products(const Single *s, const GpuFacts *gpu) {
   return balance_products(&b, gpu, COST_PRODUCTS_HIDE);
 }
 
+static bool loads_tile(const Single *s, const Op *op) {
+  if (op->code != OP_GLOAD) return false;
+  const Type *t = ir_type(s->f, op->res[0]);
+  return t->kind == TK_FRAG && t->slice == SLICE_NONE;
+}
+
+// A long step all of whose tiles its threads load themselves, and that would be
+// two.
+static bool is_long(const Single *s) {
+  bool loads = false, products = false;
+  for (const Op *op = s->body->first; op; op = op->next) {
+    if (op->code == OP_WGMMA || op->code == OP_SFILL) return false;
+    products |= op->code == OP_MMA;
+    loads |= loads_tile(s, op);
+  }
+  uint64_t text = balance_text(s->f, s->body);
+  return loads && products && text > COST_PEEL_ANY && text <= COST_PEEL_CODE &&
+         !full_tiles_long_pairs(s->f, s->body);
+}
+
 static bool is_comparison(const Single *s, Value v) {
   const Op *op = ir_def(s->f, v);
   return op && (op->code == OP_LE || op->code == OP_LT);
@@ -106,8 +130,63 @@ static bool find_role(Single *s, Op *op) {
   bool masked = dtype_is_float(ir_type(s->f, v)->dtype);
   s->role[v] = masked ? MASKED : ASKS;
   if (!masked) return true;
+  if (s->any) return op->code == OP_SELECT;
   return op->code == OP_SELECT && is_tile(s, v) &&
          is_comparison(s, op->args[0]);
+}
+
+// ---------------------------------------------------------------- order
+static bool in_body(const Single *s, const Op *op) {
+  return op && op->parent == s->body;
+}
+
+static bool before(const Op *a, const Op *b) {
+  for (; a; a = a->next)
+    if (a == b) return true;
+  return false;
+}
+
+// v is known in front of `at`, or what makes it may go there.
+static bool may_hoist(const Single *s, Value v, const Op *at, uint32_t depth) {
+  const Op *op = ir_def(s->f, v);
+  if (!in_body(s, op) || before(op, at)) return true;
+  if (!is_plain(op) || v >= s->nvalues || s->depth[v] > depth ||
+      role(s, v) == MASKED)
+    return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!may_hoist(s, op->args[i], at, depth)) return false;
+  return true;
+}
+
+static void hoist(const Single *s, Value v, Op *at) {
+  Op *op = ir_def(s->f, v);
+  if (!in_body(s, op) || before(op, at)) return;
+  for (uint32_t i = 0; i < op->nargs; i++) hoist(s, op->args[i], at);
+  ir_move_before(op, at);
+}
+
+// What is masked at a depth: its first op is where the branch goes.
+static Op *first_masked(const Single *s, uint32_t depth) {
+  for (Op *op = s->body->first; op; op = op->next)
+    if (op->nres && role(s, op->res[0]) == MASKED &&
+        s->depth[op->res[0]] == depth)
+      return op;
+  return NULL;
+}
+
+static bool is_masked_at(const Single *s, const Op *op, uint32_t depth) {
+  return op->nres && role(s, op->res[0]) == MASKED &&
+         s->depth[op->res[0]] == depth;
+}
+
+// ---------------------------------------------------------------- roles
+// Can op, which is masked, be made by the branch of a depth?
+static bool may_join(const Single *s, const Op *op, uint32_t depth) {
+  const Op *at = first_masked(s, depth);
+  if (!at || at == op) return true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!may_hoist(s, op->args[i], at, depth)) return false;
+  return true;
 }
 
 // Masked values that op needs, one behind the other.
@@ -117,6 +196,8 @@ static void find_depth(Single *s, const Op *op) {
     uint32_t d = s->depth[v] + (role(s, v) == MASKED);
     if (d > most && ir_mentions(op, v)) most = d;
   }
+  bool masked = op->nres && role(s, op->res[0]) == MASKED;
+  while (s->any && masked && !may_join(s, op, most)) most++;
   for (uint32_t i = 0; i < op->nres; i++) s->depth[op->res[i]] = most;
 }
 
@@ -166,6 +247,18 @@ static bool find(Ctx *cx, Single *s) {
   find_sunk(s);
   find_out(s);
   return any;
+}
+
+// Operands of all that the branches take can be in front of them.
+static bool fits(const Single *s) {
+  Op *at;
+  for (uint32_t d = 0; (at = first_masked(s, d)); d++)
+    for (const Op *op = s->body->first; op; op = op->next)
+      for (uint32_t i = 0; is_masked_at(s, op, d) && i < op->nargs; i++)
+        if (!may_hoist(s, op->args[i], at, d)) return false;
+  for (uint32_t i = 0; i < s->out.n; i++)
+    if (!may_hoist(s, s->out.at[i], first_masked(s, 0), 0)) return false;
+  return true;
 }
 
 // ---------------------------------------------------------------- masks
@@ -224,62 +317,6 @@ static void simplify(Single *s) {
       round_late(s, op);
     }
   }
-}
-
-// ---------------------------------------------------------------- order
-static bool in_body(const Single *s, const Op *op) {
-  return op && op->parent == s->body;
-}
-
-static bool before(const Op *a, const Op *b) {
-  for (; a; a = a->next)
-    if (a == b) return true;
-  return false;
-}
-
-// v is known in front of `at`, or what makes it may go there.
-static bool may_hoist(const Single *s, Value v, const Op *at, uint32_t depth) {
-  const Op *op = ir_def(s->f, v);
-  if (!in_body(s, op) || before(op, at)) return true;
-  if (!is_plain(op) || v >= s->nvalues || s->depth[v] > depth ||
-      role(s, v) == MASKED)
-    return false;
-  for (uint32_t i = 0; i < op->nargs; i++)
-    if (!may_hoist(s, op->args[i], at, depth)) return false;
-  return true;
-}
-
-static void hoist(const Single *s, Value v, Op *at) {
-  Op *op = ir_def(s->f, v);
-  if (!in_body(s, op) || before(op, at)) return;
-  for (uint32_t i = 0; i < op->nargs; i++) hoist(s, op->args[i], at);
-  ir_move_before(op, at);
-}
-
-// What is masked at a depth: its first op is where the branch goes.
-static Op *first_masked(const Single *s, uint32_t depth) {
-  for (Op *op = s->body->first; op; op = op->next)
-    if (op->nres && role(s, op->res[0]) == MASKED &&
-        s->depth[op->res[0]] == depth)
-      return op;
-  return NULL;
-}
-
-static bool is_masked_at(const Single *s, const Op *op, uint32_t depth) {
-  return op->nres && role(s, op->res[0]) == MASKED &&
-         s->depth[op->res[0]] == depth;
-}
-
-// Operands of all that the branches take can be in front of them.
-static bool fits(const Single *s) {
-  Op *at;
-  for (uint32_t d = 0; (at = first_masked(s, d)); d++)
-    for (const Op *op = s->body->first; op; op = op->next)
-      for (uint32_t i = 0; is_masked_at(s, op, d) && i < op->nargs; i++)
-        if (!may_hoist(s, op->args[i], at, d)) return false;
-  for (uint32_t i = 0; i < s->out.n; i++)
-    if (!may_hoist(s, s->out.at[i], first_masked(s, 0), 0)) return false;
-  return true;
 }
 
 // ---------------------------------------------------------------- branches
@@ -353,24 +390,25 @@ static void rewrite(Single *s) {
   drop_unused(s);
 }
 
-static void region(Ctx *cx, Func *f, const GpuFacts *gpu, Region *r) {
+static void region(Ctx *cx, Func *f, const PassOpt *opt, Region *r) {
+  const GpuFacts *gpu = &opt->target->gpu;
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++)
-      region(cx, f, gpu, op->regions[i]);
+      region(cx, f, opt, op->regions[i]);
     Single s = {.f = f, .arena = f->mod->arena, .loop = op};
     if (op->code != OP_FOR || !op->nres || !full_tiles(f, op, &s.full))
       continue;
     s.body = op->regions[0];
-    if (!has_many_sums(&s) || !is_bound_by_products(&s, gpu) || !find(cx, &s))
-      continue;
+    s.any = full_tiles_short(opt) || is_long(&s);
+    bool worth = s.any || (has_many_sums(&s) && is_bound_by_products(&s, gpu));
+    if (!worth || !find(cx, &s)) continue;
     simplify(&s);
     if (find(cx, &s) && fits(&s)) rewrite(&s);
   }
 }
 
 bool pass_mask_branch(Ctx *cx, Module *m, const PassOpt *opt) {
-  const Target *t = opt->target;
-  for (uint32_t i = 0; t && i < m->funcs.n; i++)
-    region(cx, m->funcs.at[i], &t->gpu, m->funcs.at[i]->body);
+  for (uint32_t i = 0; opt->target && i < m->funcs.n; i++)
+    region(cx, m->funcs.at[i], opt, m->funcs.at[i]->body);
   return true;
 }

@@ -13,8 +13,9 @@
 // visit the same coordinates in the same order. A loop that is empty whatever
 // the arguments is left out, one that branches on %full (pass mask_branch) is
 // left alone, and one with long text, or with a loop over elements inside,
-// stays one loop, whose steps all mask. Works from level tile on. Needs: fold
-// afterwards. Tests: test/passes/peel/.
+// stays one loop, whose steps all mask. Code whose text counts
+// (full_tiles_short) is left to mask_branch at level tile. Works from level
+// tile on. Needs: fold afterwards. Tests: test/passes/peel/.
 #include "ir/layout.h"
 #include "passes/support/balance.h"
 #include "passes/support/cost.h"
@@ -71,15 +72,6 @@ static bool is_tile(const Type *t) {
   return t->kind == TK_FRAG ? t->slice == SLICE_NONE : t->n > 1;
 }
 
-// The shape of masks in the loop, or NULL.
-static const Type *mask_of(const Func *f, const Region *r) {
-  for (const Op *op = r->first; op; op = op->next) {
-    const Type *t = op->nres == 1 ? ir_type(f, op->res[0]) : NULL;
-    if (t && is_tile(t) && t->dtype == DT_BOOL) return t;
-  }
-  return NULL;
-}
-
 // Does a step add up a tile in a loop of its own, as slice makes it of what is
 // no product of matrices? Then a mask is one tile more, of many.
 static bool is_walked(const Func *f, const Region *r) {
@@ -102,12 +94,11 @@ static bool is_long(const Peel *p) {
   const Region *r = p->loop->regions[0];
   const Target *t = p->opt->target;
   bool nv = t && t->kind == TARGET_GPU && t->gpu.vendor != VENDOR_AMD;
-  bool any = nv && !t->gpu.hopper && p->opt->strided;
+  bool any = full_tiles_short(p->opt);
   if (nv && is_walked(p->f, r)) return true;
   if (balance_text(p->f, r) > (any ? COST_PEEL_ANY : COST_PEEL_CODE))
     return true;
-  const Type *mask = nv && t->gpu.hopper ? mask_of(p->f, r) : NULL;
-  return mask && balance_pairs(p->f, r, mask) > COST_PEEL_PAIRS;
+  return nv && t->gpu.hopper && full_tiles_long_pairs(p->f, r);
 }
 
 static void peel(Peel *p) {
@@ -148,6 +139,7 @@ static void region(Func *f, Region *r, const PassOpt *opt) {
 
 bool pass_peel(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
+  if (m->level < LV_FRAG && full_tiles_short(opt)) return true;
   for (uint32_t i = 0; i < m->funcs.n; i++)
     region(m->funcs.at[i], m->funcs.at[i]->body, opt);
   return true;

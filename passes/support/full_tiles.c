@@ -2,6 +2,9 @@
 // it.
 #include "passes/support/full_tiles.h"
 
+#include "passes/support/balance.h"
+#include "passes/support/cost.h"
+
 static bool matches(const Func *f, const Op *loop, const Op *op,
                     FullTiles *out) {
   if (op->code != OP_AND || ir_type(f, op->res[0])->n) return false;
@@ -29,4 +32,28 @@ bool full_tiles_branch(const Op *loop, Value full) {
   for (const Op *op = loop->regions[0]->first; op; op = op->next)
     if (op->code == OP_IF && op->args[0] == full) return true;
   return false;
+}
+
+bool full_tiles_short(const PassOpt *opt) {
+  const Target *t = opt->target;
+  bool nv = t && t->kind == TARGET_GPU && t->gpu.vendor != VENDOR_AMD;
+  return nv && !t->gpu.hopper && opt->strided;
+}
+
+static bool is_tile(const Type *t) {
+  return t->kind == TK_FRAG ? t->slice == SLICE_NONE : t->n > 1;
+}
+
+// The shape of masks in the loop, or NULL.
+static const Type *mask_of(const Func *f, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    const Type *t = op->nres == 1 ? ir_type(f, op->res[0]) : NULL;
+    if (t && is_tile(t) && t->dtype == DT_BOOL) return t;
+  }
+  return NULL;
+}
+
+bool full_tiles_long_pairs(const Func *f, const Region *r) {
+  const Type *mask = mask_of(f, r);
+  return mask && balance_pairs(f, r, mask) > COST_PEEL_PAIRS;
 }

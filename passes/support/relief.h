@@ -12,11 +12,14 @@
 //                 spill_chunks     and parts of operands wait in shared memory
 //                 spill_smem       others: so does what a loop leaves alone
 //                 tile_scheduler   single steps have a CTA less of a multiprocessor
+//                 lower_gpu        so have tasks without products
 //   RELIEF_LOADS  spill_chunks     operands and slices too
 //                 tile_scheduler   single steps have two thirds of the CTAs
+//                 lower_gpu        so have tasks without products
 //                 warp_specialize  threads that compute have the last registers
 //   RELIEF_STATE  spill_chunks     states wait where no tiles are copied
 //                 tile_scheduler   single steps have half the CTAs
+//                 lower_gpu        so have tasks without products
 //   RELIEF_TASK   remat            numbers of the task are found again
 //                 prefetch         nothing is loaded ahead
 //                 spill_smem       ptxas gets fewer registers (COST_SHELVED_REGS)
@@ -60,7 +63,7 @@ void relief_set(Func *f, int64_t level);
 // Do operands wait in shared memory? States do not where tiles are copied for
 // the threads that compute.
 bool relief_stows(int64_t level, bool copied);
-// Of n CTAs of single steps on a multiprocessor, those that share it.
+// Of n CTAs without products on a multiprocessor, those that share it.
 int64_t relief_ctas(int64_t level, int64_t n);
 
 #endif

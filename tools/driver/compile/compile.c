@@ -642,7 +642,8 @@ static bool assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
   CgDevice *dev = p->devices + from;
   if (n && !built[0].recipe.opt.first) drv_warn_slow(cx, p, built, n);
   for (uint32_t i = 0; i < n; i++)
-    if (built[i].recipe.opt.general && (dev[i].binary.n || dev[i].parts))
+    if (built[i].recipe.opt.general && !built[i].recipe.opt.first &&
+        (dev[i].binary.n || dev[i].parts))
       dev[i].text = (CgBytes){0};
   return true;
 }

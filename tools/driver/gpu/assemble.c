@@ -282,6 +282,7 @@ static void note_first(Ctx *cx, Built *b) {
       t.room = drv_registers_left(cx, b->kernels.at[i].func, b->recipe.target);
     t.cost = cg_kernel_cost(&b->parts[i]->kernel);
     Course *c = &b->courses[i];
+    c->shares = drv_shares(b->kernels.at[i].func);
     drv_note_try(c, t, !b->parts[i]->told || !c->runs);
   }
 }
@@ -331,14 +332,21 @@ static bool remake(Yard *y, const CgProgram *p, const Built *b,
   return true;
 }
 
+// What few steps of a loop over keys go through costs nothing, and hardly a try
+// frees it.
+static bool is_worth_tries(const Func *f, const DrvTry *best) {
+  return ir_has_steps(f) ? best->flaws : best->cost;
+}
+
 // The tries of kernels that have one left, in `now`, and of the others the
 // best. False: none has.
 static bool next_tries(const Built *b, DrvTry *now) {
   bool any = false;
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     now[i] = *drv_best_try(&b->courses[i]);
-    if (now[i].flaws)
-      any |= drv_next_try(&b->courses[i], b->kernels.at[i].func, &now[i]);
+    const Func *f = b->kernels.at[i].func;
+    if (is_worth_tries(f, &now[i]))
+      any |= drv_next_try(&b->courses[i], f, &now[i]);
   }
   return any;
 }

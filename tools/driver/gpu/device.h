@@ -39,6 +39,7 @@ typedef struct Course {
   DrvTry at[COST_PTXAS_CODES];
   uint32_t n, runs;
   bool last;    // there are no smaller tiles
+  bool shares;  // drv_shares of the first code
   DrvTry from;  // levels that the first code has, where they are known
 } Course;
 
@@ -160,6 +161,9 @@ bool drv_next_try(const Course *c, const Func *f, DrvTry *next);
 const DrvTry *drv_best_try(const Course *c);
 const DrvTry *drv_known_try(const Course *c, const DrvTry *t);
 void drv_note_try(Course *c, DrvTry t, bool run);
+// Do several CTAs of f share a multiprocessor, without products? Then registers
+// of a thread are a question of how many.
+bool drv_shares(const Func *f);
 // PassOpt.relief by the tries of n kernels.
 int64_t drv_relief_of(const DrvTry *now, uint32_t n);
 // Registers of a thread that live at once in f; those that it has beyond.

@@ -14,13 +14,14 @@ uint32_t drv_lives(Ctx *cx, const Func *f) {
   return n;
 }
 
-// Single steps share a multiprocessor without roles: each of its quarters has
-// one warp of a group, or as many of several CTAs as come to it.
-static bool is_single_steps(const Func *f) {
-  return ir_has_steps(f) && !ir_has_products(f);
+bool drv_shares(const Func *f) {
+  bool several = ir_attr_i(ir_launch(f), AT_OCCUPANCY, 1) > 1;
+  return !ir_has_products(f) && (ir_has_steps(f) || several);
 }
 
-static int64_t step_registers(const Func *f, const Target *t) {
+// Each quarter of a multiprocessor has one warp of a group, or as many of
+// several CTAs as come to it.
+static int64_t shared_registers(const Func *f, const Target *t) {
   const Op *launch = ir_launch(f);
   int64_t warps = ir_attr_i(launch, AT_THREADS, 1) / t->gpu.wave *
                   ir_attr_i(launch, AT_OCCUPANCY, 1);
@@ -30,8 +31,8 @@ static int64_t step_registers(const Func *f, const Target *t) {
 }
 
 int64_t drv_registers_left(Ctx *cx, const Func *f, const Target *t) {
-  int64_t has = is_single_steps(f) ? step_registers(f, t)
-                                   : (int64_t)drv_has_registers(f, t);
+  int64_t has =
+      drv_shares(f) ? shared_registers(f, t) : (int64_t)drv_has_registers(f, t);
   return has - drv_lives(cx, f);
 }
 
@@ -63,9 +64,9 @@ static bool is_stuck(const Course *c, const DrvTry *t) {
   return false;
 }
 
-// Of single steps, whether what a thread has of fewer CTAs, and of what lives
-// shorter, holds what is spilled; the fewest in any case, and the same code at
-// another level.
+// Of what shares a multiprocessor, whether what a thread has of fewer CTAs, and
+// of what lives shorter, holds what is spilled; the fewest in any case, and the
+// same code at another level.
 static bool holds_spills(const Course *c, const Func *f, const DrvTry *t) {
   const DrvTry *best = drv_best_try(c);
   int64_t more = t->room - best->room;
@@ -78,7 +79,7 @@ static bool holds_spills(const Course *c, const Func *f, const DrvTry *t) {
 // something in shared memory, whether it frees as many registers as the best so
 // far spills.
 static bool is_worth(const Course *c, const Func *f, const DrvTry *t) {
-  if (is_single_steps(f)) return holds_spills(c, f, t);
+  if (c->shares) return holds_spills(c, f, t);
   if (ir_has_steps(f)) {
     return !is_stuck(c, t) && (t->relief < RELIEF_REMAT || !is_far(c, t));
   }

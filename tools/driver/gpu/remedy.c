@@ -18,7 +18,8 @@ enum {
   ALONE = 2,  // no steps; all threads do all
   KEYS = ROLES | ALONE,
   CHUNKS = ALONE << 1,  // steps, many at a time by products
-  STEPS = CHUNKS << 1,  // one at a time
+  STEPS = CHUNKS << 1,  // one at a time, or none, and several CTAs share a
+                        // multiprocessor
   LAST = STEPS << 1,    // loops over keys that have no smaller tiles
   ADDS = LAST << 1,     // that add to memory: two kernels are in their place
 };
@@ -82,7 +83,8 @@ static bool has_roles(const Func *f) {
 }
 
 static int kind_of(const Course *c, const Func *f) {
-  if (ir_has_steps(f)) return ir_has_products(f) ? CHUNKS : STEPS;
+  if (c->shares) return STEPS;
+  if (ir_has_steps(f)) return CHUNKS;
   return (has_roles(f) ? ROLES : ALONE) | (c->last ? LAST : 0) |
          (cg_adds_to_memory(f) ? ADDS : 0);
 }
