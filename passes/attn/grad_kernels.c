@@ -387,7 +387,7 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   bool all = rows && (n.over & p->keys) && !one_pass;
   bool gpu = is_gpu(g), matrix = vecs > 1 && gpu && steps == UINT32_MAX;
   bool one = !outer && vecs == 1, vector = one || (!outer && matrix);
-  bool nested = one && !all && gpu && grad_summed(g, n.arg[0], g->forward);
+  bool nested = one && gpu && grad_sums_sums(g, &n);
   uint64_t to = nested   ? n.over & ~p->vecs
                 : all    ? part_axes(p, &n, outer)
                 : vector ? rows_apart(p, n.over)
