@@ -428,8 +428,9 @@ void grad_learn(Grad *g);
 Gid grad_rewrite(Grad *g, Gid x, uint64_t over, uint64_t points);
 // x with the factors of its terms in front, quotients in exponents.
 Gid grad_factored(Grad *g, Gid x);
-// The axes of rows and keys that sums in x are over, of nodes from that one on.
-uint64_t grad_summed(Grad *g, Gid x, Gid from);
+// Is x a sum of what the gradient sums over rows or keys, with parts that are
+// no more than its rows, its keys, or a tensor of vectors that the program has?
+bool grad_sums_sums(Grad *g, const GradNode *x);
 
 // ---- grad_rules.c
 bool grad_reverse(Grad *g);

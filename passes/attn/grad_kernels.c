@@ -387,7 +387,7 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   bool all = rows && (n.over & p->keys) && !one_pass;
   bool gpu = is_gpu(g), matrix = vecs > 1 && gpu && steps == UINT32_MAX;
   bool one = !outer && vecs == 1, vector = one || (!outer && matrix);
-  bool nested = one && !all && gpu && grad_summed(g, n.arg[0], g->forward);
+  bool nested = one && gpu && grad_sums_sums(g, &n);
   uint64_t to = nested   ? n.over & ~p->vecs
                 : all    ? part_axes(p, &n, outer)
                 : vector ? rows_apart(p, n.over)
@@ -411,11 +411,11 @@ static Gid in_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   Gid arg[4];
   if (v < g->forward || (n.axes & p->keys & ~outer)) return v;
   if (grad_is_made(n.code)) return v;
+  // v is one for all coordinates of the axes that it sums or lacks: conditions
+  // on these do not say whether it is needed
+  if (cond && (grad_at(g, cond)->axes & ~n.axes)) cond = 0;
   if (is_top(p, v)) return sum_of_parts(p, s, v, cond);
   if (!n.n || n.n > 4 || n.code == OP_LOAD) return v;
-  // what a sum's coordinate is, no condition on the axis outside of it says
-  if (cond && n.code == OP_REDUCE && (grad_at(g, cond)->axes & n.over))
-    cond = 0;
   for (uint32_t i = 0; i < n.n; i++)
     arg[i] = in_parts(p, s, n.arg[i], side_of(g, cond, &n, i));
   return grad_put(g, n, arg);

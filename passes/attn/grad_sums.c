@@ -469,6 +469,20 @@ static uint64_t summed(const Grad *g, Gid x, Gid from, bool *seen) {
   return all & ~grad_role(g, AX_VEC);
 }
 
-uint64_t grad_summed(Grad *g, Gid x, Gid from) {
-  return summed(g, x, from, NEWN(g->arena, bool, g->nodes.n));
+// Does the program load vectors at the points of these axes?
+static bool has_vectors(const Grad *g, uint64_t axes) {
+  uint64_t vecs = grad_role(g, AX_VEC);
+  for (Gid x = 1; x < g->forward; x++) {
+    const GradNode *n = grad_at(g, x);
+    bool vector = n->code == OP_LOAD && (n->axes & vecs);
+    if (vector && (n->axes & ~vecs) == axes) return true;
+  }
+  return false;
+}
+
+bool grad_sums_sums(Grad *g, const GradNode *x) {
+  uint64_t keys = grad_role(g, AX_KEY), over = x->over & ~grad_role(g, AX_VEC);
+  bool *seen = NEWN(g->arena, bool, g->nodes.n);
+  if (!summed(g, x->arg[0], g->forward, seen)) return false;
+  return !(over & keys) || !(over & ~keys) || has_vectors(g, over);
 }

@@ -1,8 +1,8 @@
 """Random programs through every target: compiled, executed, compared.
 
     net.py [--seeds=LO..HI] [--steps | --walks] [--targets=T,..] [--type=T] [--dir=DIR]
-           [--without=KIND,..] [-jN] [--work=N] [--full] [--reduce] [--no-cpu]
-           [--limit=SECONDS] [--tsv=FILE] [--report=FILE] [--refused=N]
+           [--without=KIND,..] [--heads=D,..] [-jN] [--work=N] [--full] [--reduce]
+           [--no-cpu] [--limit=SECONDS] [--tsv=FILE] [--report=FILE] [--refused=N]
     net.py --relations [--seeds=LO..HI] [--steps] [--type=T] [--dir=DIR] [-jN]
 
 The CPU's code is compiled and run beside the oracle (attn-numeric), that of
@@ -13,6 +13,7 @@ draw; what is wrong then is judged again by the largest of several. --full
 also compiles objects for each target, with ptxas, and writes time, runs of
 ptxas, registers and spilled bytes to --tsv. --reduce makes the first program of
 each failure as small as it fails the same way. What fails stays in --dir.
+--heads: D and Dv are two of these, instead of those that a seed draws.
 --refused=N: no failure, if a target refuses at most N programs. Of targets cpu
 is the CPU's code by the interpreter, where --no-cpu leaves out what is compiled.
 
@@ -95,6 +96,10 @@ class Net:
         dtype = self.opt["type"] or None
         spec = (programs.draw_walk(seed, dtype, without) if self.opt["walks"] else
                 programs.draw(seed, dtype, self.opt["steps"], without))
+        heads = [int(x) for x in opt_list(self.opt["heads"])]
+        if heads:
+            r = programs.rng(spec, "heads")
+            spec = dataclasses.replace(spec, d=r.choice(heads), dv=r.choice(heads))
         return dataclasses.replace(spec, work=int(self.opt["work"]))
 
     def write(self, spec, name):
@@ -236,7 +241,7 @@ def opt_list(text):
 
 def options(args, usage=__doc__):
     opt = {"seeds": "1..100", "steps": False, "walks": False, "targets": TARGETS, "type": "",
-           "dir": "/tmp/net", "without": "", "j": "2", "work": "500000",
+           "dir": "/tmp/net", "without": "", "heads": "", "j": "2", "work": "500000",
            "full": False, "reduce": False, "cpu": True, "limit": "20",
            "tsv": "", "report": "", "quiet": False, "refused": "0", "run": CPU,
            "relations": False}
