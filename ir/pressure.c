@@ -15,6 +15,8 @@ typedef struct Live {
   uint32_t threads;  // of the group that executes the region
   bool *is;          // by value
   uint32_t regs;
+  uint32_t bound;  // what is beyond it is summed
+  uint64_t over;
   Press most;
 } Live;
 
@@ -56,6 +58,8 @@ static bool counts(const Live *l, const Op *op) {
 }
 
 static void note(Live *l, const Op *op) {
+  if (l->regs > l->bound)
+    l->over += (uint64_t)(l->regs - l->bound) * (l->regs - l->bound);
   if (l->regs <= l->most.regs || !counts(l, op)) return;
   l->most.regs = l->regs;
   l->most.at = op;
@@ -135,6 +139,19 @@ Press ir_pressure_in(const Func *f, const Op *in, Arena *a) {
       if (p.regs > most.regs) most = p;
     }
   return most;
+}
+
+uint64_t ir_pressure_over(const Func *f, uint32_t most, Arena *a) {
+  const Op *launch = ir_launch(f);
+  if (!launch) return 0;
+  Live l = {.f = f,
+            .arena = a,
+            .threads = ir_group_threads(f, launch),
+            .is = NEWN(a, bool, f->values.n),
+            .bound = most,
+            .most.regs = UINT32_MAX};
+  region(&l, f->body);
+  return l.over;
 }
 
 Press ir_pressure(const Func *f, Arena *a) {

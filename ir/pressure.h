@@ -20,6 +20,8 @@ bool pressure_free(const Func *f, Value v);
 Press ir_pressure(const Func *f, Arena *a);
 // The most where op, or what is in it, is executed.
 Press ir_pressure_in(const Func *f, const Op *in, Arena *a);
+// Registers beyond `most`, summed over the ops of f where more live.
+uint64_t ir_pressure_over(const Func *f, uint32_t most, Arena *a);
 // Registers of an NVIDIA thread that computes: its role's, or what its launch
 // leaves it.
 uint32_t pressure_limit(const Func *f, const Target *t);
