@@ -113,6 +113,7 @@ def compile_one(a, seed):
     runs, d.spilled = kept(said)
     d.runs, d.told = max(runs.values(), default=0), "A0970" in said
     d.bodies += len(re.findall(": a second body|: a body for tensors", said))
+    d.bodies += "step by step, as asked for" in said and ": chunks of " in said
     d.tiles = "; ".join(re.findall(r": tiles of (\S+ rows(?: x \S+ keys)?)", said))
     return d
 
