@@ -130,6 +130,20 @@ static void plan_beside(Place *p) {
   p->tall = x.rows;
 }
 
+static void note_sums(void *data, Op *op) {
+  Beside *x = data;
+  x->ok &= op->code != OP_SCAN && op->code != OP_TRINV;
+  x->ok &= op->code != OP_DOT || !lane_is_product(x->p->f, op);
+}
+
+// Nor are the tiles multiplied of the only task of a phase whose loops sum what
+// keys have: an element is in one thread, not in one of each warp.
+static void plan_sums(Place *p) {
+  Beside x = {.p = p, .ok = !p->f->grid.n && !p->map && !ir_has_steps(p->f)};
+  ir_walk(p->f->body, note_sums, &x);
+  p->map |= x.ok;
+}
+
 typedef struct Count {
   Place *p;
   uint32_t rows[64], cols[64];
@@ -476,6 +490,7 @@ static void map_homes(Place *p) {
     p->home[p->lin[i].row] = 2 * (i + 1) + ROLE_ROW;
     p->home[p->lin[i].col] = 2 * (i + 1) + ROLE_COL;
   }
+  if (p->tall < 0) return;
   uint32_t *wide = p->wide[p->tall];
   if (p->home[p->tall] < 2 && wide[ROLE_ROW] % p->rows)
     wide[ROLE_ROW] = wide[ROLE_COL] = round_up(wide[ROLE_ROW], p->rows);
@@ -687,6 +702,7 @@ void lower_plan(Place *p) {
   p->rows = p->warps * p->target->gpu.rows;
   plan_map(p);
   plan_beside(p);
+  plan_sums(p);
   plan_sizes(p);
   if (p->failed) return;
   ir_walk(p->f->body, note_part, p);
