@@ -130,6 +130,12 @@ static void plan_beside(Place *p) {
   p->tall = x.rows;
 }
 
+// Products of AMD are made by as many warps as there are rows, the others do
+// the same.
+static bool amd(const Place *p) {
+  return p->target->gpu.vendor == VENDOR_AMD;
+}
+
 static void note_sums(void *data, Op *op) {
   Beside *x = data;
   x->ok &= op->code != OP_SCAN && op->code != OP_TRINV;
@@ -137,9 +143,11 @@ static void note_sums(void *data, Op *op) {
 }
 
 // Nor are the tiles multiplied of the only task of a phase whose loops sum what
-// keys have: an element is in one thread, not in one of each warp.
+// keys have: an element is in one thread, not in one of each warp. On AMD
+// the tiles of products spill less.
 static void plan_sums(Place *p) {
   Beside x = {.p = p, .ok = !p->f->grid.n && !p->map && !ir_has_steps(p->f)};
+  if (amd(p)) return;
   ir_walk(p->f->body, note_sums, &x);
   p->map |= x.ok;
 }
@@ -151,12 +159,6 @@ typedef struct Count {
 
 static uint32_t round_up(int64_t n, uint32_t to) {
   return (uint32_t)((n + to - 1) / to * to);
-}
-
-// Products of AMD are made by as many warps as there are rows, the others do
-// the same.
-static bool amd(const Place *p) {
-  return p->target->gpu.vendor == VENDOR_AMD;
 }
 
 static uint32_t common(uint32_t a, uint32_t b) {
