@@ -76,9 +76,9 @@ static void drop_spare(Arena *a) {
   a->spare = NULL;
 }
 
-// The larger of the two stays.
+// The larger of the two stays; none is kept that one piece was too large for.
 static void keep_spare(Arena *a, ArenaBlock *b) {
-  if (a->spare && a->spare->cap > b->cap) {
+  if (b->cap > LAST_BLOCK || (a->spare && a->spare->cap > b->cap)) {
     free_block(b);
     return;
   }
