@@ -249,15 +249,29 @@ static bool find(Ctx *cx, Single *s) {
   return any;
 }
 
-// Operands of all that the branches take can be in front of them.
+// Does what stays need v, which the first branch makes, in front of it? A loop
+// inside may.
+static bool is_early(const Single *s, Value v) {
+  const Op *at = first_masked(s, 0);
+  for (const Op *op = s->body->first; op && op != at; op = op->next) {
+    Role r = op->nres ? role(s, op->res[0]) : REST;
+    if (r == REST && ir_mentions(op, v)) return true;
+  }
+  return false;
+}
+
+// Operands of all that the branches take can be in front of them, and what they
+// make is needed behind them.
 static bool fits(const Single *s) {
   Op *at;
   for (uint32_t d = 0; (at = first_masked(s, d)); d++)
     for (const Op *op = s->body->first; op; op = op->next)
       for (uint32_t i = 0; is_masked_at(s, op, d) && i < op->nargs; i++)
         if (!may_hoist(s, op->args[i], at, d)) return false;
-  for (uint32_t i = 0; i < s->out.n; i++)
-    if (!may_hoist(s, s->out.at[i], first_masked(s, 0), 0)) return false;
+  for (uint32_t i = 0; i < s->out.n; i++) {
+    Value v = s->out.at[i];
+    if (!may_hoist(s, v, first_masked(s, 0), 0) || is_early(s, v)) return false;
+  }
   return true;
 }
 
