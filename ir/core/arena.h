@@ -17,7 +17,7 @@ typedef struct ArenaPool {
 
 typedef struct Arena {
   ArenaBlock *top;      // newest block
-  ArenaBlock *spare;    // the last that a reset left, for the next; or NULL
+  ArenaBlock *spare;    // of those that resets left, for the next; or NULL
   size_t used;          // bytes handed out over all blocks
   size_t limit;         // bytes allowed, 0 = no limit
   ArenaPool *pool;      // whose blocks are counted, NULL: nobody's

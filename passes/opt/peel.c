@@ -68,10 +68,6 @@ static void copy(Peel *p, Value lo, Value hi, bool full, Value *init) {
   }
 }
 
-static bool is_tile(const Type *t) {
-  return t->kind == TK_FRAG ? t->slice == SLICE_NONE : t->n > 1;
-}
-
 // Does a step add up a tile in a loop of its own, as slice makes it of what is
 // no product of matrices? Then a mask is one tile more, of many.
 static bool is_walked(const Func *f, const Region *r) {
@@ -83,7 +79,7 @@ static bool is_walked(const Func *f, const Region *r) {
         !ir_const_value(f, op->args[2], &step) || to - from < HW_BLOCK * step)
       continue;
     for (uint32_t i = 0; i < op->nres && !any; i++)
-      any = is_tile(ir_type(f, op->res[i]));
+      any = full_tiles_is(ir_type(f, op->res[i]));
   }
   return any;
 }

@@ -40,7 +40,7 @@ bool full_tiles_short(const PassOpt *opt) {
   return nv && !t->gpu.hopper && opt->strided;
 }
 
-static bool is_tile(const Type *t) {
+bool full_tiles_is(const Type *t) {
   return t->kind == TK_FRAG ? t->slice == SLICE_NONE : t->n > 1;
 }
 
@@ -48,7 +48,7 @@ static bool is_tile(const Type *t) {
 static const Type *mask_of(const Func *f, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     const Type *t = op->nres == 1 ? ir_type(f, op->res[0]) : NULL;
-    if (t && is_tile(t) && t->dtype == DT_BOOL) return t;
+    if (t && full_tiles_is(t) && t->dtype == DT_BOOL) return t;
   }
   return NULL;
 }

@@ -14,6 +14,8 @@ typedef struct FullTiles {
 bool full_tiles(const Func *f, const Op *loop, FullTiles *out);
 // Has the body a branch on the question (pass mask_branch)?
 bool full_tiles_branch(const Op *loop, Value full);
+// Is t that of a tile, at whichever level?
+bool full_tiles_is(const Type *t);
 // Is the text of a step worth more than a branch in it? NVIDIA's code for
 // tensors of any strides, which stands beside faster code or is slow already.
 bool full_tiles_short(const PassOpt *opt);
