@@ -151,10 +151,11 @@ static bool each_condition(Ahead *a, Made *m, CondFn *fn, void *data) {
   return true;
 }
 
-// Excludes keys for all rows.
+// Excludes keys for all rows, of those that a copy has.
 static bool excludes(const Ahead *a, Value cond, const Made *m) {
   const Type *t = ir_type(a->f, cond);
-  return type_has_axis(t, m->row) && !type_has_axis(t, a->lane);
+  return type_has_axis(t, m->row) && !type_has_axis(t, a->lane) &&
+         !materialize_ends(a, m, cond);
 }
 
 static bool see_excluded(Ahead *a, Value cond, Made *m, void *data) {
@@ -247,7 +248,9 @@ static bool sums_keys(const Ahead *a, const Op *dot) {
 
 bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m) {
   bool some = false;
-  if (!find_axes(a, m) || !materialize_sources(a, m->v, &m->from)) return false;
+  if (!find_axes(a, m) || !materialize_sources(a, m->v, &m->from) ||
+      !materialize_packed(a, m))
+    return false;
   if (role_of(a, m->row) == AX_KEY) each_condition(a, m, see_excluded, &some);
   const Op *op = ir_def(a->f, m->v);
   bool packed = op->code == OP_LOAD && lane_packed(a->f, op, m->row);
@@ -275,7 +278,9 @@ static const char *name_of(const Func *f, const Made *m) {
 }
 
 static bool same_axes(const Made *x, const Made *y) {
-  if (x->table != y->table || x->cols != y->cols) return false;
+  if (x->table != y->table || x->cols != y->cols ||
+      x->packed.place != y->packed.place)
+    return false;
   uint64_t p = x->from.plain & ~bit(x->vec), q = y->from.plain & ~bit(y->vec);
   return x->row == y->row && p == q && x->from.grouped == y->from.grouped;
 }
@@ -350,9 +355,10 @@ static void choose(Ahead *a, uint32_t first) {
     double bytes = materialize_bytes(a, m);
     bool known = has_phase(a, taken, m), worth = pays(a, m);
     seen[i] = true;
-    taken[i] = worth && bytes <= a->room && (known || a->phases < MAX_FRONT);
+    uint32_t phases = known ? 0 : 1 + (m->packed.place != 0);
+    taken[i] = worth && bytes <= a->room && a->phases + phases <= MAX_FRONT;
     if (taken[i]) a->room -= bytes;
-    a->phases += taken[i] && !known;
+    a->phases += taken[i] * phases;
     if (worth && !taken[i])
       ctx_remark(a->cx, "%s: %s is computed in place: there is no room for it",
                  a->f->name, name_of(a->f, m));
@@ -460,9 +466,13 @@ uint32_t materialize_axes(const Ahead *a, const Made *m, uint32_t *out) {
 bool materialize_type(const Ahead *a, const Made *m, Type *t) {
   uint32_t axis[64];
   Dim shape[MAX_AXES];
-  uint32_t n = materialize_axes(a, m, axis);
-  if (n > MAX_AXES) return false;
-  for (uint32_t i = 0; i < n; i++) shape[i] = materialize_extent(a, m, axis[i]);
+  uint32_t all = materialize_axes(a, m, axis), n = 0;
+  if (all > MAX_AXES) return false;
+  for (uint32_t i = 0; i < all; i++) {
+    bool row = m->packed.place && axis[i] == m->row;
+    if (m->packed.place && axis[i] == m->packed.batch) continue;
+    shape[n++] = row ? m->packed.total : materialize_extent(a, m, axis[i]);
+  }
   *t = type_tensor(ir_type(a->f, m->v)->dtype, n, shape);
   return true;
 }
@@ -478,14 +488,16 @@ static bool add_tensor(Ahead *a, Made *m) {
 // or of what is stored.
 static uint32_t coordinates(const Ahead *a, const Made *m, const Read *read,
                             Builder *b, Phase *p, Value *out) {
-  uint32_t axis[64], n = materialize_axes(a, m, axis);
-  for (uint32_t i = 0; i < n; i++) {
-    bool group = m->from.grouped & bit(axis[i]);
-    Value v = m->from.group[axis[i]];
+  uint32_t axis[64], naxes = materialize_axes(a, m, axis), n = 0;
+  for (uint32_t i = 0; i < naxes; i++) {
+    bool packed = m->packed.place && axis[i] == m->row;
+    bool known = packed || m->from.grouped & bit(axis[i]);
+    Value v = packed ? m->packed.place : m->from.group[axis[i]];
     uint32_t at = read && axis[i] == m->row ? read->row : axis[i];
-    out[i] = !group ? ir_index(b, p ? p->axis[at] : at)
-             : p    ? vmap_get(&p->map, v)
-                    : v;
+    if (m->packed.place && axis[i] == m->packed.batch) continue;
+    out[n++] = !known ? ir_index(b, p ? p->axis[at] : at)
+               : p    ? vmap_get(&p->map, v)
+                      : v;
   }
   int64_t all;
   Dim e = a->f->axes.at[m->vec].extent;
@@ -576,6 +588,7 @@ static Func *make_phase(Ahead *a, uint32_t first) {
   Func *g = outline_func(a->f, "made", first, false);
   Phase p = {.a = a, .tables = !a->made[first].table};
   open_phase(&p, &a->made[first], g);
+  materialize_open(&a->made[first], &p.b, &p.map, p.axis);
   for (uint32_t i = first; i < a->n; i++) {
     Made *x = &a->made[i];
     if (x->phase != first || x->shared) continue;
@@ -637,6 +650,9 @@ static uint32_t run(Ctx *cx, Func *f, const PassOpt *opt) {
     for (uint32_t i = 0; some && i < a.n; i++)
       if (a.made[i].phase == i && a.made[i].table == table && is_new(&a, i)) {
         outline_put(make_phase(&a, i), f);
+        phases++;
+        if (!a.made[i].packed.place) continue;
+        outline_put(materialize_rest(&a, i), f);
         phases++;
       }
   for (uint32_t i = 0; some && i < a.n; i++) read_copies(&a, &a.made[i]);

@@ -25,13 +25,22 @@ typedef struct Read {
   int64_t shift;
 } Read;
 
+// Rows of sequences that lie one behind the other (materialize_packed.c).
+typedef struct Packed {
+  Value place;     // where a row is in memory; 0: rows are not packed
+  Value offsets;   // the tensor with each sequence's first row
+  Dim total;       // rows of all sequences
+  uint32_t batch;  // the axis of sequences
+} Packed;
+
 typedef struct Made {
   Value v;
   From from;
   uint32_t row, vec;  // the axes of its tiles
-  uint32_t phase;     // the first of Made with its axes
-  bool table;         // functions that operands are made of
-  int64_t cols;       // columns of a table, read at the remainder; 0: all
+  Packed packed;
+  uint32_t phase;  // the first of Made with its axes
+  bool table;      // functions that operands are made of
+  int64_t cols;    // columns of a table, read at the remainder; 0: all
   Read read[MAX_READS];
   uint32_t nreads;
   bool again;   // an operand in place: made again at each use
@@ -82,6 +91,19 @@ void materialize_share(Ahead *a);
 
 // Tables for v, a part of an operand that is made (materialize_tables.c).
 void materialize_tables(Ahead *a, const Made *of, Value v, Map *seen);
+
+// Are m's rows those of packed sequences? Fills in m->packed. False: not all
+// are at one place, so that there can be no copy.
+bool materialize_packed(const Ahead *a, Made *m);
+// Does cond say that m's packed rows end with their sequence, and no more?
+bool materialize_ends(const Ahead *a, const Made *m, Value cond);
+// Says in the phase, whose axes are those of `axis`, where a row of m is, if
+// its rows are packed, and where its sequence ends.
+void materialize_open(const Made *m, Builder *b, ValueMap *map,
+                      const uint32_t *axis);
+// A phase that clears what lies behind the last sequence in copies that phase
+// `first` makes.
+Func *materialize_rest(const Ahead *a, uint32_t first);
 
 // The extent of that axis of m: the number of groups, where m is of groups.
 Dim materialize_extent(const Ahead *a, const Made *m, uint32_t axis);

@@ -36,6 +36,16 @@ static int64_t usual_of(const Ahead *a, uint32_t axis) {
   return r == AX_PAR ? COST_AHEAD_TASKS : 0;
 }
 
+// What all sequences of a ragged dim have together.
+static void size_totals(Ahead *a) {
+  const DimTab *d = &a->f->mod->dims;
+  for (uint32_t s = 0; s < d->syms.n; s++)
+    for (uint32_t r = 0; r < d->syms.n; r++)
+      if (dim_is_total(&d->syms.at[s], &d->syms.at[r]))
+        a->sym[s] = within(a->sym[r] * COST_AHEAD_TASKS, d->syms.at[s].lo,
+                           d->syms.at[s].hi);
+}
+
 void materialize_sizes(Ahead *a) {
   const DimTab *d = &a->f->mod->dims;
   a->sym = NEWN(&a->cx->scratch, int64_t, d->syms.n + 1);
@@ -51,6 +61,7 @@ void materialize_sizes(Ahead *a) {
     if (!v) v = COST_AHEAD_TASKS / COST_AHEAD_GROUP;
     a->sym[s] = within(v, sym->lo, sym->hi);
   }
+  size_totals(a);
 }
 
 static double size_of(const Ahead *a, Dim e) {

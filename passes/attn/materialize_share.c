@@ -125,17 +125,39 @@ static bool is_same(Same *s, Value v, Value w) {
   return same_ops(s, x, y);
 }
 
+static bool is_coordinate(Same *s, uint32_t axis, Value v) {
+  const Op *at = ir_def(s->h, v);
+  if (!at || at->code != OP_INDEX) return false;
+  s->to[axis] = (uint32_t)ir_attr_i(at, AT_AXIS, 0);
+  return true;
+}
+
+// Of packed rows, as materialize_open says it: row + load(offsets, sequence).
+static bool is_place(Same *s, Value v) {
+  const Op *add = ir_def(s->h, v);
+  const Op *load = add && add->code == OP_ADD
+                       ? ir_def(s->h, uncast(s->h, add->args[1]))
+                       : NULL;
+  return load && load->code == OP_LOAD && load->nargs == 2 &&
+         is_coordinate(s, s->m->row, add->args[0]) &&
+         is_coordinate(s, s->m->packed.batch, load->args[1]) &&
+         is_same(s, s->m->packed.place, v);
+}
+
 // Is what the phase stores there m?
 static bool stores(const Ahead *a, const Made *m, const Func *h,
                    const Op *store) {
   Same s = {.a = a, .m = m, .h = h};
-  uint32_t axis[64], n = materialize_axes(a, m, axis);
-  if (store->nargs != n + 2) return false;
+  uint32_t axis[64], n = materialize_axes(a, m, axis), k = 2;
+  bool packed = m->packed.place != 0;
+  if (store->nargs != n + 2 - packed) return false;
   memset(s.to, 0xff, sizeof s.to);
   for (uint32_t i = 0; i < n; i++) {
-    const Op *at = ir_def(h, store->args[2 + i]);
-    if (!at || at->code != OP_INDEX) return false;
-    s.to[axis[i]] = (uint32_t)ir_attr_i(at, AT_AXIS, 0);
+    if (packed && axis[i] == m->packed.batch) continue;
+    Value at = store->args[k++];
+    bool row = packed && axis[i] == m->row;
+    if (!(row ? is_place(&s, at) : is_coordinate(&s, axis[i], at)))
+      return false;
   }
   return is_same(&s, m->v, store->args[1]);
 }
