@@ -245,15 +245,45 @@ typedef struct Carried {
   uint32_t threads, most;
 } Carried;
 
-// Registers of a thread that sums carried through a loop take.
+typedef struct Uses {
+  Value v;
+  bool some;
+} Uses;
+
+static void see_use(void *data, Op *op) {
+  Uses *u = data;
+  for (uint32_t i = 0; i < op->nargs; i++) u->some |= op->args[i] == u->v;
+}
+
+// Does an op behind that one, of the same region, read v?
+static bool is_read_behind(Op *op, Value v) {
+  Uses u = {.v = v};
+  for (Op *o = op->next; o && !u.some; o = o->next) {
+    see_use(&u, o);
+    for (uint32_t i = 0; i < o->nregions; i++)
+      ir_walk(o->regions[i], see_use, &u);
+  }
+  return u.some;
+}
+
+static uint32_t registers(const Carried *c, Value v) {
+  const Type *t = ir_type(c->f, v);
+  bool sums =
+      t->kind == TK_FRAG && t->slice == SLICE_NONE && t->dtype == DT_F32;
+  return sums && !pressure_free(c->f, v) ? pressure_of(t, c->threads) : 0;
+}
+
+// Registers of a thread that sums take through a loop: its own, and what is
+// read behind it of what is made in front, as the sums of other keys are.
 static void count_carried(void *data, Op *op) {
   Carried *c = data;
   uint32_t n = 0;
-  for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++) {
-    const Type *t = ir_type(c->f, op->res[i]);
-    if (t->kind == TK_FRAG && t->slice == SLICE_NONE && t->dtype == DT_F32)
-      n += pressure_of(t, c->threads);
-  }
+  if (op->code != OP_FOR) return;
+  for (uint32_t i = 0; i < op->nres; i++) n += registers(c, op->res[i]);
+  for (Op *o = n ? op->prev : NULL; o; o = o->prev)
+    for (uint32_t i = 0; i < o->nres; i++)
+      if (registers(c, o->res[i]) && is_read_behind(op, o->res[i]))
+        n += registers(c, o->res[i]);
   c->most = n > c->most ? n : c->most;
 }
 
