@@ -8,6 +8,7 @@ typedef struct Rows {
   const Func *f;
   bool map;
   int64_t elements;  // of a row
+  int64_t summed;    // the same of sums, if only numbers are stored
   int64_t least;     // rows of whole blocks, where they lie so (`quads`)
 } Rows;
 
@@ -43,14 +44,18 @@ static void note_work(void *data, Op *op) {
   bool memory = op->code == OP_STORE || op->code == OP_LOAD;
   if (memory && ir_type(r->f, op->args[0])->quads) r->least = HW_BLOCK;
   r->map &= inner || (op->code != OP_DOT && !has_keys(r->f, op));
-  if (!inner && op->code != OP_STORE) return;
-  int64_t n = lane_elements(r->f, ir_type(r->f, op->args[!inner]));
-  if (n > r->elements) r->elements = n;
+  bool sum = op->code == OP_REDUCE;
+  if (!inner && !sum && op->code != OP_STORE) return;
+  bool first = inner || sum;
+  int64_t n = lane_elements(r->f, ir_type(r->f, op->args[!first]));
+  int64_t *most = sum ? &r->summed : &r->elements;
+  if (n > *most) *most = n;
 }
 
 int64_t tile_map_rows(const Func *f) {
   Rows r = {.f = f, .map = true, .elements = 1, .least = COST_MAP_LEAST_ROWS};
   ir_walk(f->body, note_work, &r);
+  if (r.elements == 1) r.elements = r.summed;
   int64_t rows = r.least;
   while (rows < COST_MAP_MOST_ROWS &&
          2 * rows * r.elements <= COST_MAP_ELEMENTS)
