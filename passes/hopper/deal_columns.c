@@ -24,7 +24,8 @@
 // of rows, and products of steps, tiles of 64 x 64. What is made of these, as
 // the inverse of a chunk, each group makes for itself, and one of them stores
 // it. Not where both groups' tiles have no room, or where each group still
-// needs far more registers than there are. Level frag; sm_90a, programs without
+// needs far more registers than there are; sums of levels count as the loops
+// that they will be. Level frag; sm_90a, programs without
 // a loop. Needs: lower_gpu; run dce behind it. Tests: test/passes/deal_columns.
 #include "ir/layout.h"
 #include "ir/pressure.h"
@@ -537,12 +538,79 @@ static bool is_crowded(Ctx *cx, Func *f, const Target *t) {
          ir_pressure(f, &cx->scratch).regs > COST_DEAL_PRESS;
 }
 
+// ---------------------------------------------------------------- sums
+// Sums of products are made term by term, as each product is there: they are
+// loops (reroll.c), which keep a sum and not its terms.
+typedef struct Early {
+  Func *f;
+  uint32_t *at;  // by value: the number of its op, or of that it has come to
+  Op **last;     // by number: the op, or the last that has come to it
+} Early;
+
+// The last product of steps that op is made of, element by element.
+static uint32_t last_product(const Early *e, const Op *op) {
+  uint32_t last = 0;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Op *x = ir_def(e->f, op->args[i]);
+    if (!x) continue;
+    bool product = x->code == OP_MMA && is_joinable(e->f, x->res[0]);
+    bool sum = x->code == OP_ADD || x->code == OP_SELECT;
+    uint32_t n = product ? e->at[x->res[0]] : sum ? last_product(e, x) : 0;
+    last = n > last ? n : last;
+  }
+  return last;
+}
+
+static bool is_late(const Early *e, Value v, uint32_t n) {
+  return ir_def(e->f, v) && e->at[v] > n;
+}
+
+// Is all that op needs, and is not there behind number n, free to move?
+static bool can_come(const Early *e, const Op *op, uint32_t n) {
+  bool plain = is_plain(op) || spreads(op) || op->code == OP_CONST ||
+               op->code == OP_COORD;
+  for (uint32_t i = 0; i < op->nargs && plain; i++)
+    if (is_late(e, op->args[i], n))
+      plain = can_come(e, ir_def(e->f, op->args[i]), n);
+  return plain;
+}
+
+// op goes behind number n, and what it needs that is not there.
+static void come(Early *e, Op *op, uint32_t n) {
+  uint32_t *at = &e->at[op->res[0]];
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_late(e, op->args[i], n)) come(e, ir_def(e->f, op->args[i]), n);
+  if (e->last[*at] == op) e->last[*at] = op->prev;
+  if (e->last[n]->next != op) ir_move_before(op, e->last[n]->next);
+  e->last[n] = op;
+  *at = n;
+}
+
+static void sum_early(Func *f, Arena *a) {
+  Region *r = f->body;
+  uint32_t n = 0, all = 1, sums = 0;
+  for (const Op *op = r->first; op; op = op->next) all++;
+  Op **last = NEWN(a, Op *, all), **sum = NEWN(a, Op *, all);
+  Early e = {f, NEWN(a, uint32_t, f->values.n), last};
+  for (Op *op = r->first; op; op = op->next) {
+    last[++n] = op;
+    for (uint32_t i = 0; i < op->nres; i++) e.at[op->res[i]] = n;
+    if (op->code == OP_ADD && is_joinable(f, op->res[0])) sum[sums++] = op;
+  }
+  for (uint32_t i = 0; i < sums; i++) {
+    uint32_t at = last_product(&e, sum[i]);
+    if (at && is_late(&e, sum[i]->res[0], at) && can_come(&e, sum[i], at))
+      come(&e, sum[i], at);
+  }
+}
+
 // Do the tiles of both groups fit, with those that products in flight keep, and
 // shared tiles that they store from? And need they few registers more than
 // there are? Tried with a copy.
 static bool has_room(Ctx *cx, const Module *m, uint32_t i, const Target *t) {
   Func *f = ir_copy(m, &cx->scratch)->funcs.at[i];
   Rings rings;
+  sum_early(f, &cx->scratch);
   deal(cx, f);
   return hop_rings_plan(&rings, f, t) && rings.drains &&
          rings.left >= COST_DEAL_ROOM * GROUPS * HW_PANEL * HW_PANEL * 2 &&

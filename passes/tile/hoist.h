@@ -7,7 +7,7 @@
 #include "ir/target.h"
 #include "passes/pass.h"
 
-enum { MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 8, MAX_GIVEN = 4 };
+enum { MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 8 };
 
 // A value that is handed over.
 typedef struct Cut {
@@ -17,16 +17,9 @@ typedef struct Cut {
   Value tensor[HW_F32_PARTS],
       there[HW_F32_PARTS];  // the workspace in both functions
   int same;                 // number of the cut of `first`, or -1
+  const struct Cut *by;     // that of a recurrence that has joined, by the
+                            // chunk's place in memory, or NULL
 } Cut;
-
-struct Hoist;
-
-// A value that is one that another recurrence hands over.
-typedef struct Given {
-  Value v;
-  struct Hoist *of;
-  uint32_t cut;
-} Given;
 
 typedef struct Hoist {
   Ctx *cx;
@@ -34,8 +27,7 @@ typedef struct Hoist {
   const Target *target;
   Func *f, *g;
   Func *reads;  // a phase of what needs no inverse, or NULL
-  Func *front;  // a phase in front of both, of the inverse and of what those
-                // that have joined need, or NULL
+  bool apart;   // that has all such, of those that have joined too
   Op *loop;
   int lane;
   int64_t chunk;
@@ -43,8 +35,6 @@ typedef struct Hoist {
   bool *late;     // by value: depends on the state or on the lane
   Cut cut[MAX_CUTS];
   uint32_t ncuts;
-  Given given[MAX_GIVEN];  // tiles of g
-  uint32_t ngiven;
   uint32_t npar, par[MAX_AXES];
   const struct Hoist *first;  // of a phase: that of what it is a phase of
   bool joined;                // has another recurrence's phase
@@ -72,7 +62,7 @@ bool tile_hoist_backward(const Hoist *a);
 // Are x of a and y of b, which has joined, the same in each chunk?
 bool tile_hoist_same(Hoist *a, Hoist *b, Value x, Value y);
 // Where a chunk begins in memory.
-Value tile_hoist_position(HoistCopy *c, Builder *b);
+Value tile_hoist_position(const Hoist *a);
 // The only inverse that a chunk has, or NULL.
 Op *tile_hoist_inverse(const Hoist *a);
 // The chunk and the inverse of c, which has joined, are those of a.

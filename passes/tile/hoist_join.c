@@ -67,19 +67,20 @@ static void note_position(void *data, Op *op) {
 }
 
 // The first step of a chunk as they lie in memory.
-static Value position(const Hoist *a) {
+Value tile_hoist_position(const Hoist *a) {
   Search s = {.a = a};
   ir_walk(a->loop->regions[0], note_position, &s);
   return s.n ? s.op->res[0] : a->loop->regions[0]->params.at[0];
 }
 
 bool tile_hoist_backward(const Hoist *a) {
-  return position(a) != a->loop->regions[0]->params.at[0];
+  return tile_hoist_position(a) != a->loop->regions[0]->params.at[0];
 }
 
 static void join_steps(HoistCopy *a, Builder *b, HoistCopy *c) {
   Value first = c->a->loop->regions[0]->params.at[0];
-  Value at = tile_hoist_copied(a, b, position(a->a)), own = position(c->a);
+  Value at = tile_hoist_copied(a, b, tile_hoist_position(a->a));
+  Value own = tile_hoist_position(c->a);
   if (own != first && at == a->c0) {
     Value end = tile_hoist_copied(c, b, ir_def(c->a->f, own)->args[0]);
     Value size = ir_const_i(b, DT_I64, c->a->chunk);
@@ -236,10 +237,6 @@ static bool same_inverse(Hoist *a, Hoist *b, const Op *x, const Op *y) {
 
 bool tile_hoist_same(Hoist *a, Hoist *b, Value x, Value y) {
   return same_in(a, b, outline_func(a->f, "same", 0, true), x, y);
-}
-
-Value tile_hoist_position(HoistCopy *c, Builder *b) {
-  return tile_hoist_copied(c, b, position(c->a));
 }
 
 bool tile_hoist_join(Hoist *a, Hoist *b) {

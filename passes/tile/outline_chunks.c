@@ -26,10 +26,10 @@
 // With decays per row what is little is handed over first, and of f32 products
 // of steps last; of cotangents what needs no inverse, if that is several tiles,
 // is found by a phase of its own, p.reads. Recurrences with the same inverse
-// share a phase (hoist_join.c); with decays per row that is one in front,
-// p.inverses, which hands the inverse over: p.chunks multiplies tiles that are
-// there, by it. Level tile, GPUs. Needs: tile. Tests:
-// test/passes/outline_chunks/.
+// share a phase (hoist_join.c); with decays per row p.reads then has all that
+// needs decays, of each of them, and hands over what the inverse is that of:
+// p.chunks inverts it, and multiplies tiles that are there. Level tile, GPUs.
+// Needs: tile. Tests: test/passes/outline_chunks/.
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/pass.h"
@@ -37,6 +37,10 @@
 #include "passes/tile/hoist.h"
 
 #include <assert.h>
+
+// Of those that a kernel hands over, which has a map for each, and for what it
+// reads (ATTN_MAX_MAPS).
+enum { MAX_TILES = 11 };
 
 // ---------------------------------------------------------------- dependence
 static bool uses_late(const Hoist *a, const Op *op) {
@@ -343,6 +347,11 @@ static Value rest_of(Builder *b, Value x, Value part) {
   return ir_3(b, OP_SELECT, ir_2(b, OP_EQ, r, r), r, zero);
 }
 
+// Nothing else hands it over.
+static bool is_own(const Cut *c) {
+  return c->same < 0 && !c->by;
+}
+
 static void hand_over(HoistCopy *c, Builder *b, const Cut *cut) {
   Value x = tile_hoist_copied(c, b, cut->v), at[MAX_AXES];
   const Type *t = ir_type(c->a->f, cut->v);
@@ -390,18 +399,12 @@ static bool needs_inverse(const Hoist *a, Value v) {
   return is_inverted(a, v, seen);
 }
 
-// Which phase of `first` has it? In front of g: the inverse, sums of rows'
-// decays, and what those that have joined hand over.
+// Which phase of `first` has it? What needs no inverse may be that of reads.
 static const Func *phase_of(const Hoist *first, const Hoist *a,
                             const Cut *cut) {
-  const Op *inverse = tile_hoist_inverse(a);
-  const Type *t = ir_type(a->f, cut->v);
-  bool itself = inverse && cut->v == inverse->res[0];
-  bool sum = t->n == 0 || (t->n == 1 && !is_step(a, t->axis[0]));
-  if (!itself && needs_inverse(a, cut->v) && !a->joined) return first->g;
-  if (first->front && (itself || sum || a->joined || !first->reads))
-    return first->front;
-  return first->reads && (t->n == 2 || first->front) ? first->reads : first->g;
+  bool tile = ir_type(a->f, cut->v)->n == 2;
+  bool reads = first->reads && (tile || first->apart);
+  return reads && !needs_inverse(a, cut->v) ? first->reads : first->g;
 }
 
 static void copy_cuts(const Hoist *first, HoistCopy *c, Func *g, uint32_t from,
@@ -410,7 +413,7 @@ static void copy_cuts(const Hoist *first, HoistCopy *c, Func *g, uint32_t from,
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
   for (uint32_t i = 0; i < a->ncuts; i++) {
     uint32_t k = order(a, &a->cut[i]);
-    if (a->cut[i].same < 0 && phase_of(first, a, &a->cut[i]) == g &&
+    if (is_own(&a->cut[i]) && phase_of(first, a, &a->cut[i]) == g &&
         k >= from && k <= to)
       hand_over(c, &b, &a->cut[i]);
   }
@@ -431,12 +434,15 @@ Value tile_hoist_phase(Hoist *a, Func *g) {
 // ---------------------------------------------------------------- the program
 static void take(Hoist *a, Cut *cut) {
   const Type *t = ir_type(a->f, cut->v);
+  const Cut *of = cut->same < 0 ? cut : &a->first->cut[cut->same];
+  Value c0 = a->loop->regions[0]->params.at[0];
+  if (of->by) c0 = tile_hoist_position(a);
   Builder b = {.fn = a->f,
                .region = cut->def->parent,
                .before = cut->def,
                .span = cut->def->span};
   Value at[MAX_AXES];
-  uint32_t n = place(a, &b, t, a->loop->regions[0]->params.at[0], NULL, at);
+  uint32_t n = place(a, &b, t, c0, NULL, at);
   Value v = 0;
   for (uint32_t i = cut->parts; i-- > 0;) {
     Value x = ir_load(&b, cut->tensor[i], at, n);
@@ -493,6 +499,15 @@ static Value tensor_in(Hoist *h, Type t, uint32_t at) {
   return has ? h->f->params.at[at].v : ir_param(h->f, "made", PR_SHARED, t);
 }
 
+// Has cut m of h what `own` hands over as c?
+static bool takes(const Hoist *h, uint32_t m, const Hoist *own, const Cut *c) {
+  const Cut *of = &h->cut[m];
+  if (of->by == c) return true;
+  if (of->same < 0) return false;
+  of = &h->first->cut[of->same];
+  return of->by == c || (h->first == own && of == c);
+}
+
 // Of part n of cut i of user k. Functions behind the first get it too, and with
 // them recurrences that have joined.
 static void workspace_of(Users *u, uint32_t k, uint32_t i, uint32_t n) {
@@ -502,14 +517,13 @@ static void workspace_of(Users *u, uint32_t k, uint32_t i, uint32_t n) {
   uint32_t at = first->f->params.n;
   c->there[n] = ir_param(first->g, "made", PR_SHARED, t);
   if (first->reads) ir_param(first->reads, "made", PR_SHARED, t);
-  if (first->front) ir_param(first->front, "made", PR_SHARED, t);
   outline_share(first->f, "made", t, at);
   for (uint32_t j = 0; j < u->n; j++) {
     Hoist *h = u->at[j];
     Value v = tensor_in(h, t, at);
     if (j == k) c->tensor[n] = v;
-    for (uint32_t m = 0; m < h->ncuts && h->first == own; m++)
-      if (h->cut[m].same == (int)i) h->cut[m].tensor[n] = v;
+    for (uint32_t m = 0; m < h->ncuts; m++)
+      if (takes(h, m, own, c)) h->cut[m].tensor[n] = v;
   }
 }
 
@@ -518,7 +532,7 @@ static void workspace(Users *u) {
   for (uint32_t k = 0; k < u->n; k++)
     for (uint32_t i = 0; i < u->at[k]->ncuts; i++) {
       Cut *c = &u->at[k]->cut[i];
-      if (c->same >= 0) continue;
+      if (!is_own(c)) continue;
       for (uint32_t n = 0; n < c->parts; n++) workspace_of(u, k, i, n);
     }
 }
@@ -627,25 +641,74 @@ static bool has_rows(const Hoist *a) {
 }
 
 // A tile of the chunk that begins at step c0, which another phase has made.
-static void take_tile(HoistCopy *c, Builder *b, Value v, const Cut *cut,
-                      Value c0) {
+static void take_tile(HoistCopy *c, Builder *b, Value v, const Cut *cut) {
   const Hoist *a = c->a;
-  Value at[MAX_AXES];
-  uint32_t n = place(a, b, ir_type(a->f, v), c0, NULL, at);
+  Value at[MAX_AXES], c0 = c->c0;
+  if (cut->by) {
+    c0 = tile_hoist_copied(c, b, tile_hoist_position(a));
+    cut = cut->by;
+  }
+  uint32_t n = place(a, b, ir_type(a->f, v), c0, a->axes, at);
   vmap_put(&c->map, v, ir_load(b, cut->there[0], at, n));
 }
 
-static void take_tiles(HoistCopy *c, Builder *b, const Func *g) {
+static void take_tiles(const Hoist *first, HoistCopy *c, Builder *b) {
   const Hoist *a = c->a;
   for (uint32_t i = 0; i < a->ncuts; i++) {
     const Cut *cut = &a->cut[i];
-    if (ir_type(a->f, cut->v)->n == 2 && cut->parts == 1 &&
-        phase_of(a, a, cut) != g)
-      take_tile(c, b, cut->v, cut, c->c0);
+    if (ir_type(a->f, cut->v)->n == 2 && cut->parts == 1 && cut->same < 0 &&
+        phase_of(first, a, cut) != first->g)
+      take_tile(c, b, cut->v, cut);
   }
-  for (uint32_t i = 0; i < a->ngiven; i++)
-    take_tile(c, b, a->given[i].v, &a->given[i].of->cut[a->given[i].cut],
-              tile_hoist_position(c, b));
+}
+
+// ---------------------------------------------------------------- levels
+static const Op *added(const Hoist *a, Value v) {
+  const Op *op = ir_def(a->f, v);
+  return op && op->code == OP_ADD && ir_type(a->f, v)->n == 2 && in_loop(a, v)
+             ? op
+             : NULL;
+}
+
+// The sum by halves that v is made of, of a chunk whose decays may be strong
+// (halves.c), or 0.
+static Value levels_of(const Hoist *a, Value v, bool *seen) {
+  const Op *op = ir_def(a->f, v);
+  Value sum = 0;
+  if (!op || seen[v] || !in_loop(a, v) || ir_type(a->f, v)->n != 2) return 0;
+  seen[v] = true;
+  if (op->code == OP_SELECT && !ir_type(a->f, op->args[0])->n &&
+      added(a, op->args[2]))
+    return op->args[2];
+  for (uint32_t i = 0; i < op->nargs && !sum && op->code != OP_DOT; i++)
+    sum = levels_of(a, op->args[i], seen);
+  return sum;
+}
+
+// Level by level: what scales the vectors of one does not wait for other sums.
+static void copy_terms(HoistCopy *c, Builder *b, const Value *sum, uint32_t n) {
+  Value before[MAX_CUTS];
+  uint32_t some = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const Op *op = added(c->a, sum[i]);
+    if (op) before[some++] = op->args[0];
+  }
+  if (some) copy_terms(c, b, before, some);
+  for (uint32_t i = 0; i < n; i++) tile_hoist_copied(c, b, sum[i]);
+}
+
+static void copy_levels(HoistCopy *c, Builder *b, const Func *g) {
+  const Hoist *a = c->a;
+  Value sum[MAX_CUTS];
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < a->ncuts; i++) {
+    bool *seen = NEWN(a->m->arena, bool, a->f->values.n), known = false;
+    if (phase_of(a, a, &a->cut[i]) != g) continue;
+    Value v = levels_of(a, a->cut[i].v, seen);
+    for (uint32_t k = 0; k < n; k++) known |= sum[k] == v;
+    if (v && !known) sum[n++] = v;
+  }
+  if (n > 1) copy_terms(c, b, sum, n);
 }
 
 // A decay per row is in vectors that take most of a thread's registers: what is
@@ -655,13 +718,14 @@ static void copy_all(Users *u, Func *g) {
   Value c0 = tile_hoist_phase(first, g);
   HoistCopy c[MAX_USERS];
   uint32_t little = has_rows(first) ? 3 : 0;
-  bool joins = !first->front || g == first->front;
+  bool takes = first->apart && g == first->g;
   Builder b = {.fn = g, .region = g->body, .span = first->f->span};
   for (uint32_t k = 0; k < u->n; k++) {
     c[k] = tile_hoist_copy(u->at[k], g, c0);
-    if (u->at[k]->joined && joins) tile_hoist_join_copy(&c[0], &b, &c[k]);
+    if (!k && g == first->reads) copy_levels(&c[0], &b, g);
+    if (u->at[k]->joined) tile_hoist_join_copy(&c[0], &b, &c[k]);
+    if (takes) take_tiles(first, &c[k], &b);
   }
-  if (first->front && g == first->g) take_tiles(&c[0], &b, g);
   for (uint32_t i = 0; i < little; i++)
     for (uint32_t k = 0; k < u->n; k++) copy_cuts(first, &c[k], g, i, i);
   for (uint32_t k = 0; k < u->n; k++) copy_cuts(first, &c[k], g, little, 3);
@@ -683,27 +747,12 @@ static bool is_split(const Users *u) {
 }
 
 // Do others need the inverse, and all that is made of it more registers than
-// one kernel has? It is handed over then, as what those need.
-static bool is_in_front(const Users *u) {
+// one kernel has? What it is made of is handed over then.
+static bool is_apart(const Users *u) {
   const Hoist *a = u->at[0];
   bool joined = false;
   for (uint32_t k = 0; k < u->n; k++) joined |= u->at[k]->joined;
   return joined && has_rows(a) && a->ncuts < MAX_CUTS;
-}
-
-// Does a recurrence that has joined hand v over?
-static bool is_given(Users *u, Value v) {
-  Hoist *a = u->at[0];
-  for (uint32_t k = 1; k < u->n; k++)
-    for (uint32_t i = 0; u->at[k]->joined && i < u->at[k]->ncuts; i++) {
-      const Cut *cut = &u->at[k]->cut[i];
-      if (a->ngiven == MAX_GIVEN || cut->parts > 1 ||
-          !tile_hoist_same(a, u->at[k], v, cut->v))
-        continue;
-      a->given[a->ngiven++] = (Given){v, u->at[k], i};
-      return true;
-    }
-  return false;
 }
 
 static void add_tile(Hoist *a, Value v) {
@@ -714,8 +763,7 @@ static void add_tile(Hoist *a, Value v) {
 }
 
 // Tiles that v is a product of, or what that is made of.
-static void add_operands(Users *u, Value v, bool *seen) {
-  Hoist *a = u->at[0];
+static void add_operands(Hoist *a, Value v, bool *seen) {
   const Op *op = ir_def(a->f, v);
   if (!op || seen[v] || !in_loop(a, v) || op->code == OP_TRINV) return;
   seen[v] = true;
@@ -724,28 +772,103 @@ static void add_operands(Users *u, Value v, bool *seen) {
     const Type *t = ir_type(a->f, x);
     bool tile = op->code == OP_DOT && t->n == 2 && dtype_size(t->dtype) == 2 &&
                 !needs_inverse(a, x) && is_heavy(a, x);
-    if (!tile) add_operands(u, x, seen);
-    else if (!is_given(u, x)) add_tile(a, x);
+    if (tile) add_tile(a, x);
+    else add_operands(a, x, seen);
   }
 }
 
-static void add_front(Users *u) {
+// Does a recurrence that has joined hand the tile over, too?
+static void find_by(const Users *u, Cut *c) {
   Hoist *a = u->at[0];
-  bool *seen = NEWN(a->m->arena, bool, a->f->values.n);
-  uint32_t n = a->ncuts;
-  a->front = outline_func(a->f, "inverses", 0, true);
-  add_tile(a, tile_hoist_inverse(a)->res[0]);
-  for (uint32_t i = 0; i < n; i++)
-    if (needs_inverse(a, a->cut[i].v)) add_operands(u, a->cut[i].v, seen);
+  for (uint32_t k = 1; k < u->n && !c->by; k++)
+    for (uint32_t i = 0; u->at[k]->joined && i < u->at[k]->ncuts; i++) {
+      const Cut *cut = &u->at[k]->cut[i];
+      if (ir_type(a->f, c->v)->n == 2 && c->parts == 1 && cut->parts == 1 &&
+          tile_hoist_same(a, u->at[k], c->v, cut->v))
+        c->by = cut;
+    }
+}
+
+// Axes that what crosses has, as they are in the phases.
+static uint64_t crossing_axes(const Users *u) {
+  uint64_t axes = 0;
+  for (uint32_t k = 0; k < u->n; k++) {
+    const Hoist *h = u->at[k];
+    for (uint32_t i = 0; i < h->ncuts; i++) {
+      const Type *t = ir_type(h->f, h->cut[i].v);
+      if (h->cut[i].same >= 0) continue;
+      for (uint32_t j = 0; j < t->n; j++)
+        axes |= (uint64_t)1 << (h->axes ? h->axes[t->axis[j]] : t->axis[j]);
+    }
+  }
+  return axes;
+}
+
+// Steps that are only summed, as decays are, come last: what they are summed by
+// is a tile as products read it, and one for all tiles of steps.
+static void put_sums_last(Users *u) {
+  Hoist *a = u->at[0];
+  uint64_t crossing = crossing_axes(u);
+  uint32_t n = a->f->axes.n, *to = NEWN(a->m->arena, uint32_t, n);
+  for (uint32_t i = 0; i < n; i++) {
+    Axis x = a->f->axes.at[i];
+    bool steps = x.role == AX_STEP && x.extent == a->f->axes.at[a->axis].extent;
+    bool last = steps && !(crossing >> i & 1);
+    to[i] = last ? ir_axis(a->f, x.name, x.role, x.extent) : i;
+  }
+  for (uint32_t k = 1; k < u->n; k++) {
+    Hoist *h = u->at[k];
+    uint32_t *axes = NEWN(a->m->arena, uint32_t, h->f->axes.n);
+    if (!h->joined) continue;
+    for (uint32_t i = 0; i < h->f->axes.n; i++)
+      axes[i] = h->axes[i] < n ? to[h->axes[i]] : h->axes[i];
+    h->axes = axes;
+  }
+  a->axes = to;
+}
+
+// Tiles that the phase of what needs no inverse hands over.
+static uint32_t tiles_of(const Users *u) {
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < u->n; k++)
+    for (uint32_t i = 0; i < u->at[k]->ncuts; i++) {
+      const Hoist *h = u->at[k];
+      const Cut *c = &h->cut[i];
+      n += is_own(c) && ir_type(h->f, c->v)->n == 2 && !needs_inverse(h, c->v);
+    }
+  return n;
+}
+
+// False: these are more than one kernel stores.
+static bool put_apart(Users *u) {
+  Hoist *a = u->at[0];
+  uint32_t before[MAX_USERS];
+  for (uint32_t k = 0; k < u->n; k++) {
+    Hoist *h = u->at[k];
+    bool *seen = NEWN(a->m->arena, bool, h->f->values.n);
+    uint32_t n = before[k] = h->ncuts;
+    if (k && !h->joined) continue;
+    for (uint32_t i = 0; i < n; i++)
+      if (needs_inverse(h, h->cut[i].v)) add_operands(h, h->cut[i].v, seen);
+  }
+  add_tile(a, tile_hoist_inverse(a)->args[0]);
+  for (uint32_t i = 0; i < a->ncuts; i++) find_by(u, &a->cut[i]);
+  if (tiles_of(u) > MAX_TILES) {
+    for (uint32_t k = 0; k < u->n; k++) u->at[k]->ncuts = before[k];
+    for (uint32_t i = 0; i < a->ncuts; i++) a->cut[i].by = NULL;
+    return false;
+  }
+  put_sums_last(u);
+  return true;
 }
 
 static void hoist(Users *u) {
   Hoist *a = u->at[0];
+  bool split = is_split(u);
+  a->apart = is_apart(u) && put_apart(u);
   a->g = outline_func(a->f, "chunks", 0, true);
-  if (is_split(u)) a->reads = outline_func(a->f, "reads", 0, true);
-  if (is_in_front(u)) add_front(u);
+  if (split || a->apart) a->reads = outline_func(a->f, "reads", 0, true);
   workspace(u);
-  if (a->front) copy_all(u, a->front);
   copy_all(u, a->g);
   if (a->reads) copy_all(u, a->reads);
   for (uint32_t k = 0; k < u->n; k++)
@@ -790,7 +913,6 @@ bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
   }
   for (uint32_t i = 0; i < n; i++) {
     if (!made[i]) continue;
-    if (made[i]->front) outline_put(made[i]->front, old[i]);
     if (made[i]->reads) outline_put(made[i]->reads, old[i]);
     outline_put(made[i]->g, old[i]);
   }
