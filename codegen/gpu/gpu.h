@@ -376,7 +376,7 @@ extern GpuEmit gpu_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
 
 extern GpuEmit nv_ftrinv;  // codegen/nv/tri.c
 extern GpuEmit nv_skew;    // codegen/nv/skew.c
-extern GpuEmit nv_fwarp;   // codegen/nv/fwarp.c
+extern GpuEmit nv_fwarps;  // codegen/nv/fwarps.c
 extern GpuEmit nv_fdeal;   // codegen/nv/fdeal.c
 
 // ---- kernels (kernel.c), control flow (control.c; codegen/nv/roles.c), dispatch

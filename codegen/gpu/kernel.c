@@ -203,7 +203,7 @@ static void need_of(void *data, Op *op) {
   }
   if (scan) bytes = tile_bytes(x);
   if (op->code == OP_RELAYOUT) bytes = gpu_relayouts_bytes(w->f, op);
-  if (op->code == OP_FWARP) bytes = frag_warp_bytes(x);
+  if (op->code == OP_FWARPS) bytes = frag_warps_bytes(x);
   if (op->code == OP_SKEW) bytes = smem_skew_bytes(ir_type(w->f, op->res[0]));
   if (op->code == OP_RELAYOUT) w->stay += gpu_stay_bytes(w->f, op);
   if (scan) bytes += 8 * (x->ext[0] + x->ext[1]);

@@ -690,7 +690,7 @@ static Value is_whole(Tiler *t, Builder *b) {
 }
 
 static void join_others(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
-                        const Value *none, Value *acc);
+                        Value *acc);
 
 bool tile_split_branches(const Tiler *t) {
   const TilePlan *p = &t->plan;
@@ -698,8 +698,8 @@ bool tile_split_branches(const Tiler *t) {
 }
 
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
-                      const Value *none, Value *acc) {
-  if (op == t->plan.deals) join_others(t, b, op, m, none, acc);
+                      Value *acc) {
+  if (op == t->plan.deals) join_others(t, b, op, m, acc);
   if (op != t->plan.split) return;
   IrAttr masked = {.id = AT_MASKED, .i = 1};
   Value joined = 0, one = ir_const_i(b, DT_I64, 1);
@@ -910,20 +910,20 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   for (uint32_t i = 0; i < n; i++) acc[i] = loop->res[i];
 }
 
-// The sums of the warps that keys are dealt to.
+// The sums of the warps that keys are dealt to: each has its own in the frame
+// of all, and these are joined.
 static void join_others(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
-                        const Value *none, Value *acc) {
-  Join j = {.t = t, .op = op, .correct = op->regions[2], .together = 1};
+                        Value *acc) {
+  Join j = {.t = t, .op = op, .correct = op->regions[2]};
+  const IrAttr *kinds = ir_attr(op, AT_KINDS);
   uint32_t n = op->nres;
-  Value *part = NEWN(m->arena, Value, 2 * n + 1), *old = part + n;
-  for (int64_t warp = 1; warp < HW_GROUP_WARPS; warp++) {
-    IrAttr pos = attr_i(AT_POS, warp);
-    memcpy(old, acc, n * sizeof *old);
-    for (uint32_t i = 0; i < n; i++) {
-      Value args[] = {old[i], none[i]};
-      Type type = *ir_type(b->fn, old[i]);
-      part[i] = ir_op(b, OP_OTHER, args, 2, &pos, 1, &type, 1, 0)->res[0];
-    }
-    join(&j, b, old, part, m, acc);
+  ValueMap own = tile_map_copy(t, m);
+  for (uint32_t i = 0; i < n; i++) {
+    IrAttr kind = attr_i(AT_KIND, kinds->list[i]);
+    vmap_put(&own, j.correct->params.at[i], acc[i]);
+    Value x = moved(&j, b, i, acc[i], &own);
+    Type type = *ir_type(b->fn, x);
+    acc[i] = ir_op(b, OP_OTHERS, &x, 1, &kind, 1, &type, 1, 0)->res[0];
+    vmap_put(&own, j.correct->params.at[n + i], acc[i]);
   }
 }

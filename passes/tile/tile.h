@@ -157,10 +157,10 @@ void tile_split_open(Tiler *t, Builder *b);
 // columns of their own store is then a box, without a mask.
 bool tile_split_branches(const Tiler *t);
 void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi);
-// `none` are sums of no keys. Those of warps that keys are dealt to (pass
-// deal_keys) are joined first, if keys are split or not.
+// Sums of warps that keys are dealt to (pass deal_keys) are joined first, if
+// keys are split or not.
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
-                      const Value *none, Value *acc);
+                      Value *acc);
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc);
 // How many keys a tile of rows sees at most, whatever tables hold (width.c); 0:
