@@ -65,6 +65,7 @@ typedef struct Gpu {
   Group grp;
   bool leanest;         // has the attribute GPU_LEAN
   bool multiplies;      // the kernel has products of matrices
+  bool ahead;           // of kernels in front: nothing has waited for them yet
   V block;              // parameters
   V smem;               // shared memory, address space 3
   V desc0;              // its address as a matrix descriptor has it, i32
