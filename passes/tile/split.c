@@ -562,8 +562,21 @@ static uint32_t place(const Tiler *t, Builder *b, uint32_t i, Value part,
 }
 
 // ---------------------------------------------------------------- tasks
-bool tile_split_in_two(const TilePlan *p, const Target *t) {
-  return t->kind == TARGET_GPU && p->part >= 0;
+static bool is_ragged(const DimTab *d, Dim x) {
+  const DimExpr *e = &d->exprs.at[x];
+  if (e->op == DIM_CONST) return false;
+  if (e->op == DIM_SYM) return d->syms.at[e->value].kind == DIM_RAGGED;
+  return is_ragged(d, e->a) || is_ragged(d, e->b);
+}
+
+// Rows of sequences of any number.
+static bool is_packed(const Func *f, const TilePlan *p) {
+  return p->lane >= 0 && is_ragged(&f->mod->dims, f->axes.at[p->lane].extent);
+}
+
+bool tile_split_in_two(const Func *f, const TilePlan *p, const Target *t) {
+  if (t->kind != TARGET_GPU) return false;
+  return p->part >= 0 || (t->gpu.hopper && is_packed(f, p));
 }
 
 // 1 if rows are so few that each has a task, 0 if not; the other way around for
@@ -589,8 +602,7 @@ void tile_split_open(Tiler *t, Builder *b) {
   DimTab *d = &t->to->mod->dims;
   // What joins has no tasks if there is one part only.
   Dim tasks = part ? t->plan.parts : several_parts(t);
-  if (!part && tile_split_in_two(&t->plan, t->target))
-    tasks = dim_bin(d, DIM_MUL, tasks, of_rows(t));
+  if (!part && t->two) tasks = dim_bin(d, DIM_MUL, tasks, of_rows(t));
   uint32_t a = ir_axis(t->to, part ? "part" : "some", AX_PAR, tasks);
   vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){.axis = a, .tile = 1}));
   if (!part) return;
@@ -724,19 +736,11 @@ void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
 }
 
 // ---------------------------------------------------------------- joining
-static bool is_ragged(const DimTab *d, Dim x) {
-  const DimExpr *e = &d->exprs.at[x];
-  if (e->op == DIM_CONST) return false;
-  if (e->op == DIM_SYM) return d->syms.at[e->value].kind == DIM_RAGGED;
-  return is_ragged(d, e->a) || is_ragged(d, e->b);
-}
-
 // Packed rows have tasks for the longest sequence's, and those of groups with
 // columns of their own are many: a task has several.
 static bool has_rows(const Tiler *t) {
   const TilePlan *p = &t->plan;
-  return p->part >= 0 || p->lane < 0 ||
-         is_ragged(&t->from->mod->dims, t->from->axes.at[p->lane].extent);
+  return p->part >= 0 || p->lane < 0 || is_packed(t->from, p);
 }
 
 // The axis along which rows' sums lie side by side, of all accumulators; the
@@ -780,7 +784,7 @@ typedef struct Join {
 
 // Of long rows few tasks are there: each asks for more.
 static int64_t most_elements(const Tiler *t) {
-  return t->alone ? COST_JOIN_LONG : COST_JOIN_ELEMENTS;
+  return t->alone && t->plan.part >= 0 ? COST_JOIN_LONG : COST_JOIN_ELEMENTS;
 }
 
 // A GPU's loads wait for each other unless several parts are asked for at once:

@@ -76,6 +76,7 @@ typedef struct Tiler {
   Value whole;     // bool, SHARE_PART: there is one part; SHARE_COMBINE: there
                    // are several; 0: never, always
   bool beside;     // SHARE_COMBINE: a row's parts lie beside each other
+  bool two;        // functions join parts (tile_split_in_two)
   bool alone;      // SHARE_COMBINE: where rows are few
   Value nparts;    // of this task's keys, or 0
   Value counts;    // workspace: as many for each row, if `counted`
@@ -151,7 +152,7 @@ void tile_split_params(Tiler *t);
 Builder tile_if(Builder *b, Value yes);
 void tile_split_joiners(Tiler *t);
 // Are there two functions that join, one of them for few rows?
-bool tile_split_in_two(const TilePlan *p, const Target *t);
+bool tile_split_in_two(const Func *f, const TilePlan *p, const Target *t);
 void tile_split_open(Tiler *t, Builder *b);
 // Do tasks go around what they do not store, results or sums? What groups with
 // columns of their own store is then a box, without a mask.
