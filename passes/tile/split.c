@@ -305,6 +305,19 @@ static Dim with_keys(DimTab *d, Dim keys, Dim parts, int64_t unit) {
   return at_least_one(d, dim_bin(d, DIM_FLOORDIV, up, each));
 }
 
+// Of lengths that the shape says: as many short parts as what joins asks for at
+// once.
+static Dim short_parts(const Func *f, const Op *pass, const Target *tg,
+                       Dim keys, Dim have) {
+  DimTab *d = &f->mod->dims;
+  int64_t once = COST_JOIN_ELEMENTS / row_elements(f, pass), lo, hi;
+  dim_bounds(d, keys, &lo, &hi);
+  if (hi <= COST_SPLIT_EVEN_KEYS) return dim_const(d, 1);
+  Dim n = parts_for(d, tg->gpu.sms, have);
+  n = dim_bin(d, DIM_MIN, n, dim_const(d, once));
+  return dim_bin(d, DIM_MIN, n, dim_ceildiv(d, keys, COST_SPLIT_SHORT_KEYS));
+}
+
 // As many parts as give the target its tasks. Few rows whose keys are as many
 // as the shape says have a task for each multiprocessor, which asks for all
 // that memory gives it: a second one only waits beside it, and what joins takes
@@ -340,6 +353,9 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
   bool more = even || brief || (told && by >= 0);
   Dim most = each ? keys : most_parts(f, tg, keys, more, p, by);
   p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
+  if (even && !each && !columns)
+    p->parts =
+        dim_bin(d, DIM_MAX, p->parts, short_parts(f, pass, tg, keys, have));
   if (columns && !each) p->parts = with_keys(d, keys, p->parts, p->tile_k);
   if (told && counts) count_parts(d, keys, are_several(f, by), p);
 }
