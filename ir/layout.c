@@ -287,9 +287,17 @@ const char *smem_error(const Type *t) {
   return NULL;
 }
 
-uint32_t frag_warp_bytes(const Type *t) {
-  enum { ROWS = 16, WORD = 4, QUAD = 4 };
-  return ROWS * (t->slice ? QUAD : t->ext[1]) * WORD;
+// Each warp joins a part of a tile, in four turns: of 32 columns or less at
+// once.
+uint32_t frag_warps_words(const Type *t) {
+  enum { TURNS = 4, WARPS = 4, BLOCK = 8, WORDS = 4 };
+  uint32_t words = t->slice ? 2 : t->ext[1] / BLOCK * WORDS;
+  return !t->slice && words % (TURNS * WARPS) == 0 ? words / TURNS : words;
+}
+
+uint32_t frag_warps_bytes(const Type *t) {
+  enum { THREADS = 128, WORD = 4 };
+  return THREADS * frag_warps_words(t) * WORD;
 }
 
 uint32_t smem_skew_bytes(const Type *result) {

@@ -77,8 +77,10 @@ uint32_t smem_turned_mask(const Type *t);
 // NULL, or what is wrong with the type.
 const char *smem_error(const Type *t);
 
-// Shared memory of a group for `fwarp`: the registers of a warp's threads.
-uint32_t frag_warp_bytes(const Type *t);
+// Shared memory of a group for `fwarps`: of a tile a quarter of the registers
+// of all its threads, of a slice all; and so many words of a thread at a time.
+uint32_t frag_warps_bytes(const Type *t);
+uint32_t frag_warps_words(const Type *t);
 
 // Shared memory of a group for `skew`: a row of a warp has the columns of the
 // operand that some row of the warp needs, all begin at a multiple of 8.

@@ -65,6 +65,7 @@ typedef struct Gpu {
   Group grp;
   bool leanest;         // has the attribute GPU_LEAN
   bool multiplies;      // the kernel has products of matrices
+  bool ahead;           // of kernels in front: nothing has waited for them yet
   V block;              // parameters
   V smem;               // shared memory, address space 3
   V desc0;              // its address as a matrix descriptor has it, i32
@@ -376,7 +377,7 @@ extern GpuEmit gpu_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
 
 extern GpuEmit nv_ftrinv;  // codegen/nv/tri.c
 extern GpuEmit nv_skew;    // codegen/nv/skew.c
-extern GpuEmit nv_fwarp;   // codegen/nv/fwarp.c
+extern GpuEmit nv_fwarps;  // codegen/nv/fwarps.c
 extern GpuEmit nv_fdeal;   // codegen/nv/fdeal.c
 
 // ---- kernels (kernel.c), control flow (control.c; codegen/nv/roles.c), dispatch

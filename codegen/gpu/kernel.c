@@ -203,7 +203,7 @@ static void need_of(void *data, Op *op) {
   }
   if (scan) bytes = tile_bytes(x);
   if (op->code == OP_RELAYOUT) bytes = gpu_relayouts_bytes(w->f, op);
-  if (op->code == OP_FWARP) bytes = frag_warp_bytes(x);
+  if (op->code == OP_FWARPS) bytes = frag_warps_bytes(x);
   if (op->code == OP_SKEW) bytes = smem_skew_bytes(ir_type(w->f, op->res[0]));
   if (op->code == OP_RELAYOUT) w->stay += gpu_stay_bytes(w->f, op);
   if (scan) bytes += 8 * (x->ext[0] + x->ext[1]);
@@ -261,31 +261,11 @@ static void note_lean(Gpu *n) {
     gpu_string_attr(n, (unsigned)LLVMAttributeFunctionIndex, GPU_LEAN, "");
 }
 
-// Where a task is, numbers of the shape, and what is computed of these.
-static bool needs_no_memory(const Op *op) {
-  switch (op->code) {
-  case OP_CONST:
-  case OP_DIM:
-  case OP_GIVEN:
-  case OP_LAUNCH:
-  case OP_TASK:
-  case OP_NTASKS:
-  case OP_CTA:
-  case OP_NCTAS:
-  case OP_COORD:
-  case OP_SPLAT:
-  case OP_UNIFORM:
-  case OP_SALLOC:
-  case OP_MBAR: return true;
-  default: return !op->nregions && op_info(op->code)->flags & OPF_ELEM;
-  }
-}
-
+// Loops that wait for memory where they first need it may have no turn.
 static void all_ops(Gpu *n) {
-  const Op *op = n->f->body->first;
-  for (; op && needs_no_memory(op); op = op->next) gpu_op(n, op);
-  if (n->vendor->memory) n->vendor->memory(n);
-  for (; op && op->code != OP_YIELD; op = op->next) gpu_op(n, op);
+  n->ahead = n->vendor->memory != NULL;
+  gpu_region(n, n->f->body);
+  if (n->ahead) n->vendor->memory(n);
 }
 
 static void body(Gpu *n) {

@@ -914,6 +914,69 @@ static void store_words(Gpu *n, Part p, const Frag *x, uint32_t reg,
   n->vendor->store_words(n, p.off, p.ok, v, count);
 }
 
+// ---------------------------------------------------------------- twos
+// Two columns of a product's tile that a thread has beside each other, of 16
+// bits: one store where memory has them so. What keys are read once for ends
+// with its stores, so there is code for both.
+static bool in_twos(const Gpu *n, const Access *a, const Type *t) {
+  const Op *op = a->op;
+  const Value *at = op->args + a->lo;
+  uint32_t last = a->rank - 1;
+  if (t->kind != TK_FRAG || t->layout != LY_ACC || t->slice ||
+      dtype_size(t->dtype) != WORD / PAIR || !n->gpu.hopper ||
+      !ir_attr_i(ir_launch(n->f), AT_ONCE, 0) || gpu_is_shared(n, a->tensor))
+    return false;
+  if (ir_attr_i(op, AT_MASKED, 0) &&
+      !gpu_is_of_rows(n, op->args[op->nargs - 1]))
+    return false;
+  for (uint32_t i = 0; i < last; i++) {
+    const Type *s = ir_type(n->f, at[i]);
+    if (s->kind == TK_FRAG && s->slice != SLICE_ROW) return false;
+  }
+  int64_t cols;
+  const Op *col = ir_def(n->f, at[last]);
+  return col && col->code == OP_COORD &&
+         dim_is_const(&n->f->mod->dims, ir_type(n->f, a->tensor)->size[last],
+                      &cols) &&
+         t->ext[1] <= cols;
+}
+
+static void store_alone(Gpu *n, const Access *a, const Frag *x, const Kept *k,
+                        uint32_t width) {
+  for (uint32_t i = 0; i < x->map.regs; i += width) {
+    Part p = place(n, a, &x->map, i);
+    p.ok = kept(n, k, i, p.ok);
+    if (width > 1) store_words(n, p, x, i, width);
+    else store(n, p, gpu_elem(n, x, i), x->dtype);
+  }
+}
+
+static void store_twos(Gpu *n, const Access *a, const Frag *x, const Kept *k) {
+  enum { OWN = 2, BYTES = 16 };  // rows; of the columns of a block
+  Cg *g = n->g;
+  uint32_t last = a->rank - 1;
+  Part row[OWN];
+  V two = e_icmp(g, LLVMIntEQ, a->stride[last], gpu_i64(n, WORD / PAIR));
+  for (uint32_t r = 0; r < OWN; r++) {
+    row[r] = place(n, a, &x->map, r * PAIR);
+    V ok = others_in(n, a, &x->map, r * PAIR, (int)last);
+    row[r].ok =
+        kept(n, k, r * PAIR,
+             ok ? ok : LLVMConstInt(LLVMInt1TypeInContext(g->lc), 1, 0));
+    V low = e_and(g, row[r].off, gpu_i64(n, WORD - 1));
+    two = e_and(g, two, e_icmp(g, LLVMIntEQ, low, gpu_i64(n, 0)));
+  }
+  Fork f = fork_at(n, two);
+  for (uint32_t i = 0; i < x->map.regs; i += PAIR) {
+    Part p = row[i / PAIR % OWN];
+    p.off = gpu_add(n, p.off, gpu_i64(n, i / (PAIR * OWN) * BYTES));
+    store_words(n, p, x, i, PAIR);
+  }
+  side(n, &f, f.no);
+  store_alone(n, a, x, k, 1);
+  side(n, &f, f.done);
+}
+
 void gpu_gstore(Gpu *n, const Op *op) {
   Access a = access(n, op, 2);
   const Type *t = gpu_arg_type(n, op, 1);
@@ -923,16 +986,14 @@ void gpu_gstore(Gpu *n, const Op *op) {
     add_up(n, &a, x, &k);
     return;
   }
-  int piece = x && !n->multiplies ? piece_axis(n, &a, t, x->map.regs) : -1;
-  if (piece >= 0) {
-    store_pieces(n, &a, x, piece, &k);
+  if (!x) {
+    Part p = place(n, &a, NULL, 0);
+    p.ok = kept(n, &k, 0, p.ok);
+    store(n, p, gpu_arg(n, op, 1), t->dtype);
     return;
   }
-  uint32_t width = stored_at_once(n, &a, t);
-  for (uint32_t i = 0; i < (x ? x->map.regs : 1); i += width) {
-    Part p = place(n, &a, x ? &x->map : NULL, i);
-    p.ok = kept(n, &k, i, p.ok);
-    if (width > 1) store_words(n, p, x, i, width);
-    else store(n, p, x ? gpu_elem(n, x, i) : gpu_arg(n, op, 1), t->dtype);
-  }
+  int piece = !n->multiplies ? piece_axis(n, &a, t, x->map.regs) : -1;
+  if (piece >= 0) store_pieces(n, &a, x, piece, &k);
+  else if (in_twos(n, &a, t)) store_twos(n, &a, x, &k);
+  else store_alone(n, &a, x, &k, stored_at_once(n, &a, t));
 }

@@ -160,7 +160,41 @@ void gpu_op(Gpu *n, const Op *op) {
   gpu_elementwise(n, op);
 }
 
+// Where a task is, numbers of the shape, and what is computed of these.
+static bool needs_no_memory(const Op *op) {
+  switch (op->code) {
+  case OP_CONST:
+  case OP_DIM:
+  case OP_GIVEN:
+  case OP_LAUNCH:
+  case OP_TASK:
+  case OP_NTASKS:
+  case OP_CTA:
+  case OP_NCTAS:
+  case OP_COORD:
+  case OP_SPLAT:
+  case OP_UNIFORM:
+  case OP_SALLOC:
+  case OP_MBAR: return true;
+  default: return !op->nregions && op_info(op->code)->flags & OPF_ELEM;
+  }
+}
+
+// Kernels in front are waited for where memory is first needed. In what takes
+// few microseconds that may be in a loop, in each turn.
+static bool waits_inside(const Gpu *n, const Op *op) {
+  return op->code == OP_FOR && n->out->once && !n->multiplies;
+}
+
 void gpu_region(Gpu *n, const Region *r) {
-  for (const Op *op = r->first; op && op->code != OP_YIELD; op = op->next)
+  bool ahead = n->ahead;
+  for (const Op *op = r->first; op && op->code != OP_YIELD; op = op->next) {
+    n->ahead = ahead && waits_inside(n, op);
+    if (ahead && !n->ahead && !needs_no_memory(op)) {
+      n->vendor->memory(n);
+      ahead = false;
+    }
     gpu_op(n, op);
+  }
+  n->ahead = ahead;
 }

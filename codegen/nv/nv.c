@@ -497,7 +497,7 @@ static GpuEmit *const ops[OP_COUNT] = {
     [OP_WG_WAIT] = nv_wg_wait,
     [OP_FTRINV] = nv_ftrinv,
     [OP_SKEW] = nv_skew,
-    [OP_FWARP] = nv_fwarp,
+    [OP_FWARPS] = nv_fwarps,
     [OP_FDEAL] = nv_fdeal,
 };
 

@@ -481,13 +481,13 @@ static void skew(Exec *x, const Op *op) {
 }
 
 // Keys are not dealt.
-static void other(Exec *x, const Op *op) {
+static void others(Exec *x, const Op *op) {
   const Type *t = ir_type(x->in->f, op->res[0]);
   int64_t at[64] = {0};
   Tile *r = define(x, op->res[0]);
   for (uint64_t k = 0; k < r->n; k++) {
     coords(t, r, k, at);
-    r->at[k] = get(x, op->args[1], at);
+    r->at[k] = get(x, op->args[0], at);
   }
 }
 
@@ -504,7 +504,7 @@ static void execute(Exec *x, const Op *op) {
   case OP_RENAMED: renamed(x, op); return;
   case OP_ROW: row(x, op); return;
   case OP_SKEW: skew(x, op); return;
-  case OP_OTHER: other(x, op); return;
+  case OP_OTHERS: others(x, op); return;
   case OP_TRINV: inverse(x, op); return;
   case OP_STORE: store(x, op); return;
   case OP_SPAN_MIN:

@@ -460,27 +460,32 @@ static bool skew(Wave *w, const Op *op) {
 }
 
 // Keys are not dealt.
-static bool other(Wave *w, const Op *op) {
-  const WaveVal *x = simt_val(w, op->args[1]);
+static bool others(Wave *w, const Op *op) {
+  const WaveVal *x = simt_val(w, op->args[0]);
   WaveVal *r = simt_define(w, op->res[0]);
   memcpy(r->at, x->at, r->regs * w->cta->x->lanes * sizeof *r->at);
   return true;
 }
 
-static void rows_of_warp(Wave *w, uint32_t n, const Op *op) {
+static void over_warps(Wave *w, uint32_t n, const Op *op) {
   enum { ROWS = 16 };
   Arena *a = &wave_in(w)->cx->scratch;
   ArenaMark mark = arena_mark(a);
-  Dense x = simt_dense(w, n, op->args[0]), d = simt_dense(w, n, op->args[1]);
-  size_t rows = (size_t)ROWS * d.cols;
-  memcpy(d.at, x.at + (size_t)ir_attr_i(op, AT_POS, 0) * rows,
-         rows * sizeof *d.at);
-  spread(w, n, op->res[0], d);
+  Dense x = simt_dense(w, n, op->args[0]);
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  DType t = simt_type(w, op->res[0])->dtype;
+  uint32_t of = ROWS * x.cols;
+  for (uint32_t i = of; i < x.rows * x.cols; i++) {
+    double *all = &x.at[i % of];
+    *all = rounded(t, eval_reduce(k, *all, x.at[i]));
+  }
+  for (uint32_t i = of; i < x.rows * x.cols; i++) x.at[i] = x.at[i % of];
+  spread(w, n, op->res[0], x);
   arena_reset(a, mark);
 }
 
-static bool fwarp(Wave *w, const Op *op) {
-  return simt_together(w, op, rows_of_warp);
+static bool fwarps(Wave *w, const Op *op) {
+  return simt_together(w, op, over_warps);
 }
 
 // What a warp has is dealt in the warp.
@@ -513,8 +518,8 @@ WaveFn *simt_frag_fn(OpCode c) {
       [OP_VOTE] = vote,           [OP_EXCEEDS] = exceeds,
       [OP_FCOLS] = columns,       [OP_RELAYOUT] = relayout,
       [OP_FTRINV] = invert,       [OP_FOPERAND] = operand,
-      [OP_SKEW] = skew,           [OP_OTHER] = other,
-      [OP_FWARP] = fwarp,         [OP_FDEAL] = fdeal,
+      [OP_SKEW] = skew,           [OP_OTHERS] = others,
+      [OP_FWARPS] = fwarps,       [OP_FDEAL] = fdeal,
   };
   if (fn[c]) return fn[c];
   return op_info(c)->flags & OPF_ELEM ? elementwise : NULL;

@@ -125,14 +125,14 @@ static bool check_fcols(Verifier *v, const Op *op) {
   return ok || wrong_result(v, op);
 }
 
-static bool check_fwarp(Verifier *v, const Op *op) {
+static bool check_fwarps(Verifier *v, const Op *op) {
+  enum { ROWS = 16 };  // of a warp
   const Type *x = arg_type(v, op, 0);
-  uint32_t warps = ir_group_threads(v->f, op) / 32;
   bool rows = is_whole(x) || x->slice == SLICE_ROW;
-  if (!rows || x->layout != LY_ACC || x->ext[0] != 16 * warps)
-    return wrong_operand(v, op, 0);
-  int64_t pos = ir_attr_i(op, AT_POS, 0);
-  return (0 <= pos && pos < warps) || verify_fail(v, op, "no such warp");
+  bool ok = rows && x->layout == LY_ACC && !x->partial &&
+            (x->dtype == DT_BOOL || dtype_size(x->dtype) == 4) &&
+            x->ext[0] == ROWS * (ir_group_threads(v->f, op) / 32);
+  return ok || wrong_operand(v, op, 0);
 }
 
 static bool check_fdeal(Verifier *v, const Op *op) {
@@ -451,7 +451,7 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_FSCAN] = check_fscan,     [OP_RELAYOUT] = check_relayout,
     [OP_VOTE] = check_vote,       [OP_FCOLS] = check_fcols,
     [OP_EXCEEDS] = check_exceeds, [OP_FOPERAND] = check_foperand,
-    [OP_FWARP] = check_fwarp,     [OP_SKEW] = check_skew,
+    [OP_FWARPS] = check_fwarps,   [OP_SKEW] = check_skew,
     [OP_FDEAL] = check_fdeal,     [OP_FTRINV] = check_ftrinv,
     [OP_GLOAD] = check_gload,     [OP_GSTORE] = check_gstore,
     [OP_SFILL] = check_sfill,     [OP_SPUT] = check_sput,

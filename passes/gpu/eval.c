@@ -396,21 +396,14 @@ static void root_skew(Place *p, const Op *op) {
       lower_op(b, OP_SKEW, &x, 1, lower_type(p, DT_F32, &v), at, n);
 }
 
-static void root_other(Place *p, const Op *op) {
-  Role r = lower_home(p, ir_type(p->f, op->res[0]));
-  Value x[2];
-  for (uint32_t i = 0; i < 2; i++) {
-    x[i] = lower_eval(p, op->args[i], r);
-    if (p->failed) return;
-  }
-  Builder *b = lower_at(p, (int)p->scopes.n - 1);
-  // An integer that is known to be small has 32 bits.
-  for (uint32_t i = 0; i < 2; i++)
-    if (ir_type(p->g, x[i])->dtype == DT_I64)
-      x[!i] = lower_cast(b, DT_I64, x[!i]);
-  IrAttr pos = attr_i(AT_POS, ir_attr_i(op, AT_POS, 0));
+static void root_others(Place *p, const Op *op) {
+  Value x =
+      lower_eval(p, op->args[0], lower_home(p, ir_type(p->f, op->res[0])));
+  if (p->failed) return;
+  IrAttr kind = attr_i(AT_KIND, ir_attr_i(op, AT_KIND, RK_SUM));
   lower_set(p, op->res[0],
-            lower_op(b, OP_OTHER, x, 2, *ir_type(p->g, x[0]), &pos, 1));
+            lower_op(lower_at(p, (int)p->scopes.n - 1), OP_OTHERS, &x, 1,
+                     *ir_type(p->g, x), &kind, 1));
 }
 
 // A product that no matrix unit takes: multiply, then add up.
@@ -585,7 +578,7 @@ void lower_root(Place *p, Op *op) {
   case OP_DOT: lower_dot(p, op); return;
   case OP_ROW: root_row(p, op); return;
   case OP_SKEW: root_skew(p, op); return;
-  case OP_OTHER: root_other(p, op); return;
+  case OP_OTHERS: root_others(p, op); return;
   case OP_TRINV: lower_trinv(p, op); return;
   case OP_SPAN_MIN:
   case OP_SPAN_MAX: root_span(p, op); return;

@@ -6,21 +6,21 @@
 //   %h = lt(bcast(%c), bcast(%n))                  %c, %r: coord, of columns
 //   ..                                             and of rows
 //   %o = mma(%p, %v, %acc) {trans = true}
-//   %x = other(%o, %none) {pos = 1}
+//   %x = others(%o) {kind = sum}
 // to
 //   %q = sput(%y) : smem<16x128xbf16,sw128>        %y: the first rows of %x
 //   %s = mma(%q, %k) {dealt = true} : frag<64x16xf32,acc>
 //   %h = lt(add(bcast(%c), bcast(%r - %r mod 16)), bcast(%n of row %r mod 16))
 //   ..
 //   %o = mma(%p, %v, %acc) {trans = true, dealt = true}
-//   %x = fwarp(%o, %none) {pos = 1}
+//   %x = fwarps(%o) {kind = sum}
 //
 // Where there are no more than 16 rows three of four warps would multiply, and
 // read the tiles of, rows that are not there. Dealt, each has a quarter of the
 // keys: a fourth of the products, of the reads of shared memory, and of the
 // exponentials, each warp with maxima and sums of its own. Pass tile joins them
-// behind the loop (`other`), where the rows behind the first 16 are no longer
-// any. What cannot be dealt stays, and `other` is its second operand.
+// behind the loop (`others`), where the rows behind the first 16 are no longer
+// any. What cannot be dealt stays, and `others` is its operand.
 //
 //   %s = gload(%S, %k) : frag<64xf32,acc.1>        a number of each key
 //   %b = bcast(%s) : frag<64x64xf32,acc>
@@ -431,25 +431,25 @@ static bool deals(Deal *d) {
 
 // ---------------------------------------------------------------- pass
 typedef struct Others {
-  uint32_t n;   // ops `other` of a function
+  uint32_t n;   // ops `others` of a function
   bool nested;  // in a region of another op: not behind the function's loop
   const Region *body;
 } Others;
 
-static void count_other(void *data, Op *op) {
+static void count_others(void *data, Op *op) {
   Others *o = data;
-  if (op->code != OP_OTHER) return;
+  if (op->code != OP_OTHERS) return;
   o->n++;
   o->nested = o->nested || op->parent != o->body;
 }
 
 static Others find_others(const Func *f) {
   Others o = {.body = f->body};
-  ir_walk(f->body, count_other, &o);
+  ir_walk(f->body, count_others, &o);
   return o;
 }
 
-// The loop over keys that `other` is behind: the only one of a function.
+// The loop over keys that `others` is behind: the only one of a function.
 static Op *only_loop(const Func *f) {
   Op *loop = NULL;
   for (Op *op = f->body->first; op; op = op->next) {
@@ -467,14 +467,14 @@ typedef struct Settling {
 
 static void settle(void *data, Op *op) {
   const Settling *s = data;
-  if (op->code != OP_OTHER) return;
-  Value to = op->args[1];
+  if (op->code != OP_OTHERS) return;
+  Value to = op->args[0];
   Builder b = {.fn = s->f,
                .region = op->parent,
                .before = op,
                .span = op->span};
   if (s->dealt)
-    to = ir_op(&b, OP_FWARP, op->args, 2, op->attrs, op->nattrs,
+    to = ir_op(&b, OP_FWARPS, op->args, 1, op->attrs, op->nattrs,
                ir_type(s->f, op->args[0]), 1, 0)
              ->res[0];
   ir_replace_uses(s->f, op->res[0], to);

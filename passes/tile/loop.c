@@ -967,10 +967,10 @@ static Range own_interval(KeyLoop *l, Builder *b, const ValueMap *pre) {
 bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   KeyLoop l = tile_key_loop(t, op);
   l.types = NEWN(m->arena, Type, l.n + 1);
-  Value *acc = NEWN(m->arena, Value, 2 * l.n + 1), *none = acc + l.n;
+  Value *acc = NEWN(m->arena, Value, l.n + 1);
   for (uint32_t i = 0; i < l.n; i++) {
     l.types[i] = tile_type(t, ir_type(t->from, op->res[i]));
-    acc[i] = none[i] = begin(t, b, &l, i);
+    acc[i] = begin(t, b, &l, i);
   }
   bool split = t->share != SHARE_ALL && op == t->plan.split;
   if (split && t->share == SHARE_COMBINE) {
@@ -993,7 +993,7 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   l.finite = tile_adds_finite(&l, b, m);
   if (own) own_loop(&l, b, r, &mine, m, acc);
   else all_loops(&l, b, r, n, m, acc);
-  if (split || op == t->plan.deals) tile_split_store(t, b, op, m, none, acc);
+  if (split || op == t->plan.deals) tile_split_store(t, b, op, m, acc);
   for (uint32_t i = 0; i < l.n; i++) vmap_put(m, op->res[i], acc[i]);
   return true;
 }

@@ -305,6 +305,19 @@ static Dim with_keys(DimTab *d, Dim keys, Dim parts, int64_t unit) {
   return at_least_one(d, dim_bin(d, DIM_FLOORDIV, up, each));
 }
 
+// Of lengths that the shape says: as many short parts as what joins asks for at
+// once.
+static Dim short_parts(const Func *f, const Op *pass, const Target *tg,
+                       Dim keys, Dim have) {
+  DimTab *d = &f->mod->dims;
+  int64_t once = COST_JOIN_ELEMENTS / row_elements(f, pass), lo, hi;
+  dim_bounds(d, keys, &lo, &hi);
+  if (hi <= COST_SPLIT_EVEN_KEYS) return dim_const(d, 1);
+  Dim n = parts_for(d, tg->gpu.sms, have);
+  n = dim_bin(d, DIM_MIN, n, dim_const(d, once));
+  return dim_bin(d, DIM_MIN, n, dim_ceildiv(d, keys, COST_SPLIT_SHORT_KEYS));
+}
+
 // As many parts as give the target its tasks. Few rows whose keys are as many
 // as the shape says have a task for each multiprocessor, which asks for all
 // that memory gives it: a second one only waits beside it, and what joins takes
@@ -340,6 +353,9 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
   bool more = even || brief || (told && by >= 0);
   Dim most = each ? keys : most_parts(f, tg, keys, more, p, by);
   p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
+  if (even && !each && !columns)
+    p->parts =
+        dim_bin(d, DIM_MAX, p->parts, short_parts(f, pass, tg, keys, have));
   if (columns && !each) p->parts = with_keys(d, keys, p->parts, p->tile_k);
   if (told && counts) count_parts(d, keys, are_several(f, by), p);
 }
@@ -562,8 +578,21 @@ static uint32_t place(const Tiler *t, Builder *b, uint32_t i, Value part,
 }
 
 // ---------------------------------------------------------------- tasks
-bool tile_split_in_two(const TilePlan *p, const Target *t) {
-  return t->kind == TARGET_GPU && p->part >= 0;
+static bool is_ragged(const DimTab *d, Dim x) {
+  const DimExpr *e = &d->exprs.at[x];
+  if (e->op == DIM_CONST) return false;
+  if (e->op == DIM_SYM) return d->syms.at[e->value].kind == DIM_RAGGED;
+  return is_ragged(d, e->a) || is_ragged(d, e->b);
+}
+
+// Rows of sequences of any number.
+static bool is_packed(const Func *f, const TilePlan *p) {
+  return p->lane >= 0 && is_ragged(&f->mod->dims, f->axes.at[p->lane].extent);
+}
+
+bool tile_split_in_two(const Func *f, const TilePlan *p, const Target *t) {
+  if (t->kind != TARGET_GPU) return false;
+  return p->part >= 0 || (t->gpu.hopper && is_packed(f, p));
 }
 
 // 1 if rows are so few that each has a task, 0 if not; the other way around for
@@ -589,8 +618,7 @@ void tile_split_open(Tiler *t, Builder *b) {
   DimTab *d = &t->to->mod->dims;
   // What joins has no tasks if there is one part only.
   Dim tasks = part ? t->plan.parts : several_parts(t);
-  if (!part && tile_split_in_two(&t->plan, t->target))
-    tasks = dim_bin(d, DIM_MUL, tasks, of_rows(t));
+  if (!part && t->two) tasks = dim_bin(d, DIM_MUL, tasks, of_rows(t));
   uint32_t a = ir_axis(t->to, part ? "part" : "some", AX_PAR, tasks);
   vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){.axis = a, .tile = 1}));
   if (!part) return;
@@ -690,7 +718,7 @@ static Value is_whole(Tiler *t, Builder *b) {
 }
 
 static void join_others(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
-                        const Value *none, Value *acc);
+                        Value *acc);
 
 bool tile_split_branches(const Tiler *t) {
   const TilePlan *p = &t->plan;
@@ -698,8 +726,8 @@ bool tile_split_branches(const Tiler *t) {
 }
 
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
-                      const Value *none, Value *acc) {
-  if (op == t->plan.deals) join_others(t, b, op, m, none, acc);
+                      Value *acc) {
+  if (op == t->plan.deals) join_others(t, b, op, m, acc);
   if (op != t->plan.split) return;
   IrAttr masked = {.id = AT_MASKED, .i = 1};
   Value joined = 0, one = ir_const_i(b, DT_I64, 1);
@@ -724,19 +752,11 @@ void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
 }
 
 // ---------------------------------------------------------------- joining
-static bool is_ragged(const DimTab *d, Dim x) {
-  const DimExpr *e = &d->exprs.at[x];
-  if (e->op == DIM_CONST) return false;
-  if (e->op == DIM_SYM) return d->syms.at[e->value].kind == DIM_RAGGED;
-  return is_ragged(d, e->a) || is_ragged(d, e->b);
-}
-
 // Packed rows have tasks for the longest sequence's, and those of groups with
 // columns of their own are many: a task has several.
 static bool has_rows(const Tiler *t) {
   const TilePlan *p = &t->plan;
-  return p->part >= 0 || p->lane < 0 ||
-         is_ragged(&t->from->mod->dims, t->from->axes.at[p->lane].extent);
+  return p->part >= 0 || p->lane < 0 || is_packed(t->from, p);
 }
 
 // The axis along which rows' sums lie side by side, of all accumulators; the
@@ -780,7 +800,7 @@ typedef struct Join {
 
 // Of long rows few tasks are there: each asks for more.
 static int64_t most_elements(const Tiler *t) {
-  return t->alone ? COST_JOIN_LONG : COST_JOIN_ELEMENTS;
+  return t->alone && t->plan.part >= 0 ? COST_JOIN_LONG : COST_JOIN_ELEMENTS;
 }
 
 // A GPU's loads wait for each other unless several parts are asked for at once:
@@ -910,20 +930,20 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   for (uint32_t i = 0; i < n; i++) acc[i] = loop->res[i];
 }
 
-// The sums of the warps that keys are dealt to.
+// The sums of the warps that keys are dealt to: each has its own in the frame
+// of all, and these are joined.
 static void join_others(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
-                        const Value *none, Value *acc) {
-  Join j = {.t = t, .op = op, .correct = op->regions[2], .together = 1};
+                        Value *acc) {
+  Join j = {.t = t, .op = op, .correct = op->regions[2]};
+  const IrAttr *kinds = ir_attr(op, AT_KINDS);
   uint32_t n = op->nres;
-  Value *part = NEWN(m->arena, Value, 2 * n + 1), *old = part + n;
-  for (int64_t warp = 1; warp < HW_GROUP_WARPS; warp++) {
-    IrAttr pos = attr_i(AT_POS, warp);
-    memcpy(old, acc, n * sizeof *old);
-    for (uint32_t i = 0; i < n; i++) {
-      Value args[] = {old[i], none[i]};
-      Type type = *ir_type(b->fn, old[i]);
-      part[i] = ir_op(b, OP_OTHER, args, 2, &pos, 1, &type, 1, 0)->res[0];
-    }
-    join(&j, b, old, part, m, acc);
+  ValueMap own = tile_map_copy(t, m);
+  for (uint32_t i = 0; i < n; i++) {
+    IrAttr kind = attr_i(AT_KIND, kinds->list[i]);
+    vmap_put(&own, j.correct->params.at[i], acc[i]);
+    Value x = moved(&j, b, i, acc[i], &own);
+    Type type = *ir_type(b->fn, x);
+    acc[i] = ir_op(b, OP_OTHERS, &x, 1, &kind, 1, &type, 1, 0)->res[0];
+    vmap_put(&own, j.correct->params.at[n + i], acc[i]);
   }
 }

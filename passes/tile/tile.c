@@ -384,6 +384,7 @@ static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
              .near = opt->target->gpu.hopper,
              .careful = !opt->finite && !gpu,
              .trusts = gpu && !opt->few};
+  t.two = plan->split && tile_split_in_two(f, plan, opt->target);
   t.alone = share == SHARE_ROWS;
   if (t.alone) t.share = SHARE_COMBINE;
   if (t.share == SHARE_COMBINE) tile_split_joiners(&t);
@@ -453,7 +454,7 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   if (plan.walk && plan.linear) share[n++] = SHARE_JOINS;
   if (plan.split && plan.by >= 0) share[n++] = SHARE_PLAN;
   share[n++] = plan.split ? SHARE_PART : SHARE_ALL;
-  if (plan.split && tile_split_in_two(&plan, opt->target))
+  if (plan.split && tile_split_in_two(f, &plan, opt->target))
     share[n++] = SHARE_ROWS;
   if (plan.split) share[n++] = SHARE_COMBINE;
   for (uint32_t i = 0; i < n; i++) {

@@ -76,6 +76,7 @@ typedef struct Tiler {
   Value whole;     // bool, SHARE_PART: there is one part; SHARE_COMBINE: there
                    // are several; 0: never, always
   bool beside;     // SHARE_COMBINE: a row's parts lie beside each other
+  bool two;        // functions join parts (tile_split_in_two)
   bool alone;      // SHARE_COMBINE: where rows are few
   Value nparts;    // of this task's keys, or 0
   Value counts;    // workspace: as many for each row, if `counted`
@@ -151,16 +152,16 @@ void tile_split_params(Tiler *t);
 Builder tile_if(Builder *b, Value yes);
 void tile_split_joiners(Tiler *t);
 // Are there two functions that join, one of them for few rows?
-bool tile_split_in_two(const TilePlan *p, const Target *t);
+bool tile_split_in_two(const Func *f, const TilePlan *p, const Target *t);
 void tile_split_open(Tiler *t, Builder *b);
 // Do tasks go around what they do not store, results or sums? What groups with
 // columns of their own store is then a box, without a mask.
 bool tile_split_branches(const Tiler *t);
 void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi);
-// `none` are sums of no keys. Those of warps that keys are dealt to (pass
-// deal_keys) are joined first, if keys are split or not.
+// Sums of warps that keys are dealt to (pass deal_keys) are joined first, if
+// keys are split or not.
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
-                      const Value *none, Value *acc);
+                      Value *acc);
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc);
 // How many keys a tile of rows sees at most, whatever tables hold (width.c); 0:
