@@ -245,15 +245,32 @@ typedef struct Carried {
   uint32_t threads, most;
 } Carried;
 
-// Registers of a thread that sums carried through a loop take.
+static uint32_t sums_of(const Carried *c, Value v) {
+  const Type *t = ir_type(c->f, v);
+  bool sums =
+      t->kind == TK_FRAG && t->slice == SLICE_NONE && t->dtype == DT_F32;
+  return sums ? pressure_of(t, c->threads) : 0;
+}
+
+// Of those that are there before a loop and needed behind it: of keys of other
+// tensors, whose sums are added.
+static uint32_t kept_through(const Carried *c, Op *loop) {
+  uint32_t n = 0;
+  for (const Op *op = loop->prev; op && loop->next; op = op->prev)
+    for (uint32_t i = 0; op->code != OP_CONST && i < op->nres; i++)
+      if (!ir_mentions(loop, op->res[i]) &&
+          ir_first_use(loop->next, op->res[i]))
+        n += sums_of(c, op->res[i]);
+  return n;
+}
+
+// Registers of a thread that sums carried through a loop take, or kept.
 static void count_carried(void *data, Op *op) {
   Carried *c = data;
   uint32_t n = 0;
-  for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++) {
-    const Type *t = ir_type(c->f, op->res[i]);
-    if (t->kind == TK_FRAG && t->slice == SLICE_NONE && t->dtype == DT_F32)
-      n += pressure_of(t, c->threads);
-  }
+  for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++)
+    n += sums_of(c, op->res[i]);
+  if (n) n += kept_through(c, op);
   c->most = n > c->most ? n : c->most;
 }
 
@@ -272,8 +289,8 @@ static uint32_t carried(const Module *m) {
 }
 
 // What a row adds up is known once its passes have been found: weights that are
-// centred have two sums of values. Where a thread cannot carry so many, tasks
-// have parts of the vectors, if that helps.
+// centred have two sums of values, keys of two tensors one each. Where a thread
+// cannot carry so many, tasks have parts of the vectors, if that helps.
 static Module *lower(Ctx *cx, const Asked *a) {
   uint32_t from = cx->remarks.n;
   const Target *t = a->target;
