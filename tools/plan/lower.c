@@ -245,45 +245,32 @@ typedef struct Carried {
   uint32_t threads, most;
 } Carried;
 
-typedef struct Uses {
-  Value v;
-  bool some;
-} Uses;
-
-static void see_use(void *data, Op *op) {
-  Uses *u = data;
-  for (uint32_t i = 0; i < op->nargs; i++) u->some |= op->args[i] == u->v;
-}
-
-// Does an op behind that one, of the same region, read v?
-static bool is_read_behind(Op *op, Value v) {
-  Uses u = {.v = v};
-  for (Op *o = op->next; o && !u.some; o = o->next) {
-    see_use(&u, o);
-    for (uint32_t i = 0; i < o->nregions; i++)
-      ir_walk(o->regions[i], see_use, &u);
-  }
-  return u.some;
-}
-
-static uint32_t registers(const Carried *c, Value v) {
+static uint32_t sums_of(const Carried *c, Value v) {
   const Type *t = ir_type(c->f, v);
   bool sums =
       t->kind == TK_FRAG && t->slice == SLICE_NONE && t->dtype == DT_F32;
-  return sums && !pressure_free(c->f, v) ? pressure_of(t, c->threads) : 0;
+  return sums ? pressure_of(t, c->threads) : 0;
 }
 
-// Registers of a thread that sums take through a loop: its own, and what is
-// read behind it of what is made in front, as the sums of other keys are.
+// Of those that are there before a loop and needed behind it: of keys of other
+// tensors, whose sums are added.
+static uint32_t kept_through(const Carried *c, Op *loop) {
+  uint32_t n = 0;
+  for (const Op *op = loop->prev; op && loop->next; op = op->prev)
+    for (uint32_t i = 0; op->code != OP_CONST && i < op->nres; i++)
+      if (!ir_mentions(loop, op->res[i]) &&
+          ir_first_use(loop->next, op->res[i]))
+        n += sums_of(c, op->res[i]);
+  return n;
+}
+
+// Registers of a thread that sums carried through a loop take, or kept.
 static void count_carried(void *data, Op *op) {
   Carried *c = data;
   uint32_t n = 0;
-  if (op->code != OP_FOR) return;
-  for (uint32_t i = 0; i < op->nres; i++) n += registers(c, op->res[i]);
-  for (Op *o = n ? op->prev : NULL; o; o = o->prev)
-    for (uint32_t i = 0; i < o->nres; i++)
-      if (registers(c, o->res[i]) && is_read_behind(op, o->res[i]))
-        n += registers(c, o->res[i]);
+  for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++)
+    n += sums_of(c, op->res[i]);
+  if (n) n += kept_through(c, op);
   c->most = n > c->most ? n : c->most;
 }
 
@@ -302,8 +289,8 @@ static uint32_t carried(const Module *m) {
 }
 
 // What a row adds up is known once its passes have been found: weights that are
-// centred have two sums of values. Where a thread cannot carry so many, tasks
-// have parts of the vectors, if that helps.
+// centred have two sums of values, keys of two tensors one each. Where a thread
+// cannot carry so many, tasks have parts of the vectors, if that helps.
 static Module *lower(Ctx *cx, const Asked *a) {
   uint32_t from = cx->remarks.n;
   const Target *t = a->target;
