@@ -16,13 +16,13 @@
 // tile. Each such step is kept if fewer registers beyond what a thread has are
 // taken, summed over all ops. Pure ops and reads of shared tiles; loads stay
 // ahead of where they are needed. sm_90a's schedule keeps what it has put
-// beside each other, but where far more lives than a thread has, or ptxas
-// spills. Level frag; NVIDIA. Needs: remat. Tests: test/passes/short_lives/.
+// beside each other, but where far more lives than a thread has: what lives
+// later may hold shared memory for longer. Level frag; NVIDIA. Needs: remat.
+// Tests: test/passes/short_lives/.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
 #include "passes/support/cost.h"
-#include "passes/support/relief.h"
 
 typedef struct Lives {
   Func *f;
@@ -222,9 +222,8 @@ static void shorten(Lives *l) {
 }
 
 // Registers beyond those of fragments that a thread needs at least.
-static int64_t least_room(const Func *f, const Target *t) {
-  if (!t->gpu.hopper) return COST_SHORT_OTHER;
-  return relief_of(f) > RELIEF_FREE ? 0 : -COST_PTXAS_FAR;
+static int64_t least_room(const Target *t) {
+  return t->gpu.hopper ? -COST_PTXAS_FAR : COST_SHORT_OTHER;
 }
 
 bool pass_short_lives(Ctx *cx, Module *m, const PassOpt *opt) {
@@ -238,7 +237,7 @@ bool pass_short_lives(Ctx *cx, Module *m, const PassOpt *opt) {
                .waits = opt->target->gpu.hopper};
     int64_t has = pressure_limit(f, opt->target);
     l.has = (uint32_t)(has > COST_SHORT_ROOM ? has - COST_SHORT_ROOM : 0);
-    if (most(&l) > has - least_room(f, opt->target)) shorten(&l);
+    if (most(&l) > has - least_room(opt->target)) shorten(&l);
   }
   return true;
 }

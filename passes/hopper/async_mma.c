@@ -152,7 +152,7 @@ static Op *earliest(const Func *f, Op *op) {
   return at;
 }
 
-// Not where more lives in front of what it passes than a thread may have.
+// Not where far more lives in front of what it passes than a thread has.
 static void hoist(const Flight *l, Op *op) {
   Op *at = earliest(l->f, op), *stood = op->next;
   if (at == op) return;
@@ -259,11 +259,9 @@ static bool has_columns(const Region *r) {
   return false;
 }
 
-// What ptxas has made of code tells whether less may live than seems to.
 static void start_all(Ctx *cx, Func *f, const Target *t) {
-  uint32_t more = relief_of(f) > RELIEF_FREE ? 0 : COST_PTXAS_FAR;
-  Flight l = {.f = f, .a = &cx->scratch, .has = pressure_limit(f, t) + more};
-  region(&l, f->body);
+  uint32_t has = pressure_limit(f, t) + COST_PTXAS_FAR;
+  region(&(Flight){.f = f, .a = &cx->scratch, .has = has}, f->body);
 }
 
 bool pass_async_mma(Ctx *cx, Module *m, const PassOpt *opt) {
