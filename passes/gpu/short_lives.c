@@ -15,9 +15,10 @@
 // is left of its uses is done at once if that leaves less: a row's sums for a
 // tile. Each such step is kept if fewer registers beyond what a thread has are
 // taken, summed over all ops. Pure ops and reads of shared tiles; loads stay
-// ahead of where they are needed. Level frag; sm_80, and other targets' code
-// for any tensors: sm_90a's schedule keeps what it has put beside each other.
-// Needs: remat. Tests: test/passes/short_lives/.
+// ahead of where they are needed. sm_90a's schedule keeps what it has put
+// beside each other, but where far more lives than a thread has: what lives
+// later may hold shared memory for longer. Level frag; NVIDIA. Needs: remat.
+// Tests: test/passes/short_lives/.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
@@ -27,6 +28,7 @@ typedef struct Lives {
   Func *f;
   Arena *a;
   uint32_t threads, has;  // registers that may live
+  bool waits;             // products are started and waited for
   Press most;
   uint64_t over;  // squares of what is beyond `has`, of all ops
 } Lives;
@@ -189,6 +191,25 @@ static uint32_t most(const Lives *l) {
   return n;
 }
 
+typedef struct Movers {
+  const Lives *l;
+  Vec(Value) all;
+} Movers;
+
+static void see_mover(void *data, Op *op) {
+  Movers *m = data;
+  if (may_move(op) && size_of(m->l, op) && !pressure_free(m->l->f, op->res[0]))
+    vec_push(m->l->a, &m->all, op->res[0]);
+}
+
+// Where the highest peak stays others may fall, as those of products that need
+// not start yet: the last values first, so that those in front wait for less.
+static void lower_others(Lives *l) {
+  Movers m = {.l = l};
+  ir_walk(l->f->body, see_mover, &m);
+  for (uint32_t i = m.all.n; l->over && i-- > 0;) later(l, m.all.at[i]);
+}
+
 static void shorten(Lives *l) {
   bool more = true;
   l->over = over(l);
@@ -197,6 +218,12 @@ static void shorten(Lives *l) {
     more = improve(l);
     arena_reset(l->a, mark);
   }
+  if (l->waits) lower_others(l);
+}
+
+// Registers beyond those of fragments that a thread needs at least.
+static int64_t least_room(const Target *t) {
+  return t->gpu.hopper ? -COST_PTXAS_FAR : COST_SHORT_OTHER;
 }
 
 bool pass_short_lives(Ctx *cx, Module *m, const PassOpt *opt) {
@@ -206,10 +233,11 @@ bool pass_short_lives(Ctx *cx, Module *m, const PassOpt *opt) {
     if (!launch || !opt->target || !ir_has_steps(f)) continue;
     Lives l = {.f = f,
                .a = &cx->scratch,
-               .threads = ir_group_threads(f, launch)};
+               .threads = ir_group_threads(f, launch),
+               .waits = opt->target->gpu.hopper};
     int64_t has = pressure_limit(f, opt->target);
     l.has = (uint32_t)(has > COST_SHORT_ROOM ? has - COST_SHORT_ROOM : 0);
-    if (most(&l) > has - COST_SHORT_OTHER) shorten(&l);
+    if (most(&l) > has - least_room(opt->target)) shorten(&l);
   }
   return true;
 }

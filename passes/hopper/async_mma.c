@@ -15,6 +15,7 @@
 // programs for which warp_specialize has rings. Needs: lower_gpu. Tests:
 // test/passes/async_mma/.
 #include "ir/layout.h"
+#include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/support/relief.h"
@@ -88,6 +89,21 @@ static int64_t most_beside(const Func *f) {
   return INT64_MAX;
 }
 
+// Of a function whose products start early.
+typedef struct Flight {
+  Func *f;
+  Arena *a;
+  uint32_t has;  // registers that may live
+} Flight;
+
+// Squares of what is beyond them, of all ops.
+static uint64_t over(const Flight *l) {
+  ArenaMark mark = arena_mark(l->a);
+  uint64_t n = ir_pressure_over(l->f, l->has, l->a);
+  arena_reset(l->a, mark);
+  return n;
+}
+
 // The product that op waits for; NULL: it is no wait.
 static const Op *waited(const Func *f, const Op *op) {
   const Op *p = op->code == OP_WG_WAIT ? ir_def(f, op->args[0]) : NULL;
@@ -112,9 +128,10 @@ static int64_t before(const Func *f, const Op *o, int64_t behind) {
   return o->code == OP_WGMMA ? behind - registers(f, o->res[0]) : behind;
 }
 
-// Behind the last of its operands in this region, beside as many others as
-// registers hold: of those that it passes or, where ptxas spills, all.
-static void hoist(const Func *f, Op *op) {
+// Where op may start: behind the last of its operands in this region, beside as
+// many others as registers hold: of those that it passes or, where ptxas
+// spills, all.
+static Op *earliest(const Func *f, Op *op) {
   Op *at = op;
   bool all = relief_of(f) > RELIEF_FREE;
   int64_t own = registers(f, op->res[0]), most = most_beside(f);
@@ -132,7 +149,16 @@ static void hoist(const Func *f, Op *op) {
     at = o;
   }
   if (at->code == OP_WG_COMMIT) at = at->next;  // of the product in front
-  if (at != op) ir_move_before(op, at);
+  return at;
+}
+
+// Not where far more lives in front of what it passes than a thread has.
+static void hoist(const Flight *l, Op *op) {
+  Op *at = earliest(l->f, op), *stood = op->next;
+  if (at == op) return;
+  uint64_t before = over(l);
+  ir_move_before(op, at);
+  if (over(l) > before) ir_move_before(op, stood);
 }
 
 // Of groups with columns of their own a product that adds to another one does
@@ -183,13 +209,14 @@ static void scale_late(Func *f, Op *op) {
   }
 }
 
-static void region(Func *f, Region *r) {
+static void region(const Flight *l, Region *r) {
+  Func *f = l->f;
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) region(l, op->regions[i]);
     if (op->code != OP_MMA || !suits(f, op)) continue;
     if (op->nargs > 3) scale_late(f, op);
-    hoist(f, op);
+    hoist(l, op);
     follow(f, op);
     start(f, op);
   }
@@ -232,15 +259,19 @@ static bool has_columns(const Region *r) {
   return false;
 }
 
+static void start_all(Ctx *cx, Func *f, const Target *t) {
+  uint32_t has = pressure_limit(f, t) + COST_PTXAS_FAR;
+  region(&(Flight){.f = f, .a = &cx->scratch, .has = has}, f->body);
+}
+
 bool pass_async_mma(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)cx;
   const Target *t = opt->target;
   Rings rings;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if ((ir_has_steps(f) || has_columns(f->body)) &&
         (is_group(f, t) || hop_rings_plan(&rings, f, t)))
-      region(f, f->body);
+      start_all(cx, f, t);
     ir_walk(f->body, scale_widened, f);
   }
   return true;

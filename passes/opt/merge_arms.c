@@ -8,12 +8,13 @@
 //
 // What matters only where %c holds, as all its uses lead to that arm of a
 // choice by %c through elementwise ops, may be anything elsewhere. Both halves
-// of a rotated vector have so one sine, one cosine and one power. Functions of
-// one number (op_is_function), of the same operands or of chosen ones that do
-// not get axes by the choice; and loads, where nothing is multiplied or walked:
-// there a box of memory is copied, which chosen coordinates are not. Not where
-// one number chooses between tiles of a program that multiplies. Any level
-// of named axes. Run cse and dce afterwards. Tests: test/passes/merge_arms.
+// of a rotated vector have so one sine, one cosine and one power, in loops over
+// steps too. Functions of one number (op_is_function), of the same operands or
+// of chosen ones that do not get axes by the choice; and loads, where nothing
+// is multiplied or walked: there a box of memory is copied, which chosen
+// coordinates are not. Not where one number chooses between tiles of a program
+// that multiplies. Any level of named axes. Run cse and dce afterwards. Tests:
+// test/passes/merge_arms.
 #include "ir/facts.h"
 #include "passes/pass.h"
 
@@ -50,14 +51,13 @@ static bool is_of_task(const Arms *x, const Op *select) {
 }
 
 // Uses come before what they use.
-static void note_uses(Arms *x, const Region *r, bool outer) {
+static void note_uses(Arms *x, const Region *r) {
   const Where all = {.any = true};
   for (const Op *op = r->last; op; op = op->prev) {
-    for (uint32_t i = 0; i < op->nregions; i++)
-      note_uses(x, op->regions[i], false);
-    bool choice = outer && op->code == OP_SELECT && !is_of_task(x, op);
+    for (uint32_t i = 0; i < op->nregions; i++) note_uses(x, op->regions[i]);
+    bool choice = op->code == OP_SELECT && !is_of_task(x, op);
     for (uint32_t i = 0; i < op->nargs; i++) {
-      Where w = outer && is_elementwise(op) ? x->at[op->res[0]] : all;
+      Where w = is_elementwise(op) ? x->at[op->res[0]] : all;
       if (choice && i > 0) w = (Where){.c = op->args[0], .yes = i == 1};
       note(x, op->args[i], w);
     }
@@ -124,10 +124,16 @@ static bool bring(Arms *x, Value v, Op *at, bool move) {
   return true;
 }
 
+// Is v made in r, or around it?
+static bool is_visible(const Func *f, Value v, const Region *r) {
+  return ir_info(f, v)->region == r || ir_defined_outside(f, v, r);
+}
+
 // a is in front of b.
 static bool merge(Arms *x, Op *a, Op *b) {
   Where w = x->at[a->res[0]];
-  if (!bring(x, w.c, a, false)) return false;
+  if (!is_visible(x->f, w.c, a->parent) || !bring(x, w.c, a, false))
+    return false;
   for (uint32_t i = 0; i < b->nargs; i++)
     if (!bring(x, b->args[i], a, false)) return false;
   bring(x, w.c, a, true);
@@ -142,19 +148,25 @@ static bool merge(Arms *x, Op *a, Op *b) {
   return true;
 }
 
+// One pair of r, or of what is in it.
+static bool merge_in(Arms *x, Region *r) {
+  for (Op *a = r->first; a; a = a->next) {
+    for (uint32_t i = 0; i < a->nregions; i++)
+      if (merge_in(x, a->regions[i])) return true;
+    if (!is_merged(x, a)) continue;
+    for (Op *b = a->next; b; b = b->next)
+      if (is_merged(x, b) && can_merge(x, a, b) && merge(x, a, b)) return true;
+  }
+  return false;
+}
+
 // One pair: where values matter is another matter then.
 static bool merge_one(Ctx *cx, Func *f) {
   Arms x = {.f = f, .at = NEWN(&cx->scratch, Where, f->values.n)};
   ir_walk(f->body, find_dense, &x.dense);
   x.loads = !x.dense;
-  note_uses(&x, f->body, true);
-  for (Op *a = f->body->first; a; a = a->next) {
-    if (!is_merged(&x, a)) continue;
-    for (Op *b = a->next; b; b = b->next)
-      if (is_merged(&x, b) && can_merge(&x, a, b) && merge(&x, a, b))
-        return true;
-  }
-  return false;
+  note_uses(&x, f->body);
+  return merge_in(&x, f->body);
 }
 
 bool pass_merge_arms(Ctx *cx, Module *m, const PassOpt *opt) {
