@@ -316,8 +316,8 @@ static void cuda_unload(void *state, void *module) {
   ((const Cuda *)state)->unload(module);
 }
 
-// Spilled registers make these kernels many times slower: other code, or an
-// error, is better than that.
+// Spilled registers where there were none, in machine code: it is not what it
+// says that it is. Other code, or an error, is better than that.
 static int check_local(const Cuda *cu, void *f, const char *name,
                        const attn_gpu_phase *p, attn_error *err) {
   int local = 0;
@@ -325,7 +325,7 @@ static int check_local(const Cuda *cu, void *f, const char *name,
   if (r) return failed(cu, r, "cuFuncGetAttribute", err);
   if (local > 0 && !(p->flags & ATTN_GPU_LOCAL))
     return rt_fail(err, ATTN_E_UNSUPPORTED,
-                   "%s: the driver's compiler spilled %d bytes a thread", name,
+                   "%s: its code spills %d bytes a thread", name,
                    local);
   return ATTN_OK;
 }

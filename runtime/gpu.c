@@ -290,10 +290,14 @@ static uint32_t section_of(const GpuVariant *v, uint32_t i, bool text) {
   return p->flags & ATTN_GPU_OWN && !text ? p->code : v->rec->code[text];
 }
 
-// Phases whose code is one section share what is loaded.
+// Phases whose code is one section share what is loaded. What the record says
+// of local memory is true of machine code: of text the driver makes other code,
+// for other devices, which may spill a little.
 static int load_phase(Gpu *g, const attn_module *m, GpuVariant *v, uint32_t i,
                       bool text, attn_error *err) {
   const attn_gpu_phase *p = &v->records->phases[v->rec->phase + i];
+  attn_gpu_phase loose = *p;
+  loose.flags |= ATTN_GPU_LOCAL;
   uint32_t at = section_of(v, i, text);
   for (uint32_t k = 0; k < i && !v->module[i]; k++)
     if (section_of(v, k, text) == at) v->module[i] = v->module[k];
@@ -305,8 +309,8 @@ static int load_phase(Gpu *g, const attn_module *m, GpuVariant *v, uint32_t i,
                                           &v->module[i], err);
   return rc ? rc
             : g->driver->function(g->state, v->module[i],
-                                  v->records->strings + p->symbol, p,
-                                  &v->func[i], err);
+                                  v->records->strings + p->symbol,
+                                  text ? &loose : p, &v->func[i], err);
 }
 
 // Machine code, else text.
