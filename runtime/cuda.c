@@ -325,8 +325,7 @@ static int check_local(const Cuda *cu, void *f, const char *name,
   if (r) return failed(cu, r, "cuFuncGetAttribute", err);
   if (local > 0 && !(p->flags & ATTN_GPU_LOCAL))
     return rt_fail(err, ATTN_E_UNSUPPORTED,
-                   "%s: its code spills %d bytes a thread", name,
-                   local);
+                   "%s: its code spills %d bytes a thread", name, local);
   return ATTN_OK;
 }
 
