@@ -16,13 +16,21 @@
 // tile. Each such step is kept if fewer registers beyond what a thread has are
 // taken, summed over all ops. Pure ops and reads of shared tiles; loads stay
 // ahead of where they are needed. sm_90a's schedule keeps what it has put
-// beside each other, but where far more lives than a thread has: what lives
-// later may hold shared memory for longer. Level frag; NVIDIA. Needs: remat.
+// beside each other, but where far more lives than a thread has, and the most
+// of it can be less: what lives later may hold shared memory for longer. Level
+// frag; NVIDIA. Needs: remat.
 // Tests: test/passes/short_lives/.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
 #include "passes/support/cost.h"
+
+// An op that has moved, and what it stood in front of.
+typedef struct Moved {
+  Op *op, *next;
+} Moved;
+
+typedef Vec(Moved) Moves;
 
 typedef struct Lives {
   Func *f;
@@ -31,14 +39,8 @@ typedef struct Lives {
   bool waits;             // products are started and waited for
   Press most;
   uint64_t over;  // squares of what is beyond `has`, of all ops
+  Moves kept;     // in the module's arena
 } Lives;
-
-// An op that has moved, and what it stood in front of.
-typedef struct Moved {
-  Op *op, *next;
-} Moved;
-
-typedef Vec(Moved) Moves;
 
 static bool may_move(const Op *op) {
   return op->nres == 1 && !op->nregions &&
@@ -71,6 +73,8 @@ static bool settle(Lives *l, const Moves *all) {
   bool better = now < l->over;
   if (better) l->over = now;
   else undo(all);
+  for (uint32_t i = 0; better && i < all->n; i++)
+    vec_push(l->f->mod->arena, &l->kept, all->at[i]);
   return better;
 }
 
@@ -212,13 +216,18 @@ static void lower_others(Lives *l) {
 
 static void shorten(Lives *l) {
   bool more = true;
+  uint32_t before = most(l);
   l->over = over(l);
   for (uint32_t i = 0; more && i < COST_SHORT_MOVES; i++) {
     ArenaMark mark = arena_mark(l->a);
     more = improve(l);
     arena_reset(l->a, mark);
   }
-  if (l->waits) lower_others(l);
+  if (!l->waits) return;
+  // What spills at a peak that stays is spilled, and what was beside it is not
+  // any more.
+  if (most(l) < before) lower_others(l);
+  else undo(&l->kept);
 }
 
 // Registers beyond those of fragments that a thread needs at least.
