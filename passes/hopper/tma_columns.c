@@ -116,8 +116,16 @@ static bool can_make(const Strips *s, Value v) {
   return true;
 }
 
+// Is v the scalar x, or x and where a sequence begins?
+static bool begins_at(const Func *f, Value v, Value x) {
+  const Op *op = ir_def(f, v);
+  return v == x ||
+         (op && op->code == OP_ADD && (op->args[0] == x || op->args[1] == x));
+}
+
 // The tile of keys of the same step: filled in front of the load, in its
-// region, at a coordinate that is the first of the columns.
+// region, at a coordinate that is the first of the columns, of a sequence where
+// keys are packed.
 static Op *keys_of(const Strips *s, const Op *load, const Origin *o) {
   for (Op *op = load->prev; op; op = op->prev) {
     int ring = op->code == OP_SFILL ? hop_rings_of(s->rings, op) : -1;
@@ -126,7 +134,7 @@ static Op *keys_of(const Strips *s, const Op *load, const Origin *o) {
       continue;
     for (uint32_t i = 1; i < op->nargs; i++)
       for (uint32_t k = 0; k < o->n; k++)
-        if (op->args[i] == o->of[k]) return op;
+        if (begins_at(s->f, op->args[i], o->of[k])) return op;
   }
   return NULL;
 }
