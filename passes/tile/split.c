@@ -16,12 +16,12 @@
 // How many parts is a function of the shape and the target, never of threads,
 // and they are joined in one order: the same result each time. On a GPU a row's
 // parts lie beside each other, a task has one row; where rows are many it has
-// several, and joins parts one by one. Of long vectors, whose groups have
-// columns each, @p.rows does the one and @p.combine the other: the shape says
-// which of them has tasks. Each task has a tile of workspace; such groups store
-// columns side by side, in bf16 where results are. Any pass without scans
-// can be split: the factors that correct its accumulators
-// join two of them (docs/ir.md, `pass`).
+// several, and joins parts one by one. Of packed rows, and of long vectors,
+// whose groups have columns each, @p.combine_rows does the one and @p.combine
+// the other: the shape says which of them has tasks. Each task has a tile of
+// workspace; such groups store columns side by side, in bf16 where results are.
+// Any pass without scans can be split: the factors that correct its
+// accumulators join two of them (docs/ir.md, `pass`).
 //
 // Where memory tells how many keys a task has, as in a batch of sequences of
 // several lengths, a part has as many as the other parts of its task, but not

@@ -360,7 +360,8 @@ static const char *name_of(Module *m, const Func *f, TileShare share,
                            uint32_t which) {
   if (share == SHARE_COMBINE)
     return arena_printf(m->arena, "%s.combine", f->name);
-  if (share == SHARE_ROWS) return arena_printf(m->arena, "%s.rows", f->name);
+  if (share == SHARE_ROWS)
+    return arena_printf(m->arena, "%s.combine_rows", f->name);
   if (share == SHARE_STATES)
     return arena_printf(m->arena, "%s.states", f->name);
   if (share == SHARE_JOINS) return arena_printf(m->arena, "%s.joins", f->name);
