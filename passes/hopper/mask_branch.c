@@ -21,8 +21,7 @@
 // docs/lab/2026-11-compile-time.md). Done for masks that are one comparison:
 // words of bits and tables are made while the scores are.
 // Code for tensors of any strides (full_tiles_short) has one loop for any mask:
-// two take ptxas twice as long. So have loops whose products pipeline_loop
-// leaves where they stand.
+// two take ptxas twice as long.
 // What is masked of what has been masked, or of what is not there at the first
 // branch, has a branch of its own. The sides are the same ops with %full = true
 // and false, which pass fold makes what is above. Level frag; sm_90a, sm_80.
@@ -104,17 +103,6 @@ static bool is_long(const Single *s) {
   uint64_t text = balance_text(s->f, s->body);
   return loads && products && text > COST_PEEL_ANY && text <= COST_PEEL_CODE &&
          !full_tiles_long_pairs(s->f, s->body);
-}
-
-// Sums of words that this step makes: its products are waited for where they
-// stand (pipeline_loop).
-static bool is_in_place(const Single *s) {
-  for (const Op *op = s->body->first; op; op = op->next) {
-    if (op->code != OP_WGMMA || op->nargs < 3) continue;
-    const Op *words = ir_def(s->f, op->args[0]);
-    if (words && words->parent == s->body) return true;
-  }
-  return false;
 }
 
 static bool is_comparison(const Single *s, Value v) {
@@ -425,7 +413,7 @@ static void region(Ctx *cx, Func *f, const PassOpt *opt, Region *r) {
     if (op->code != OP_FOR || !op->nres || !full_tiles(f, op, &s.full))
       continue;
     s.body = op->regions[0];
-    s.any = full_tiles_short(opt) || is_long(&s) || is_in_place(&s);
+    s.any = full_tiles_short(opt) || is_long(&s);
     bool worth = s.any || (has_many_sums(&s) && is_bound_by_products(&s, gpu));
     if (!worth || !find(cx, &s)) continue;
     simplify(&s);

@@ -20,12 +20,9 @@
 // (intra-warpgroup overlap of FlashAttention-3, arXiv 2407.08608, section 3.2,
 // for any row function). A loop that has no products but those ahead, as a pass
 // that counts scores, waits for each of them where it stands: other groups fill
-// the time. So does one whose rest takes far longer than its products: its step
-// is then there once, not first, in the loops that mask and in those that do
-// not. Other loops are left alone, and programs for which warp_specialize has
-// no rings. Level frag; sm_90a. Needs: lower_gpu.
+// the time. Other loops are left alone, and programs for which warp_specialize
+// has no rings. Level frag; sm_90a. Needs: lower_gpu.
 // Tests: test/passes/pipeline_loop/.
-#include "passes/support/balance.h"
 #include "passes/support/cost.h"
 #include "passes/support/full_tiles.h"
 #include "passes/support/needed.h"
@@ -849,66 +846,21 @@ static bool is_ahead_alone(const Stage *s) {
   return s->nahead && n == s->nahead;
 }
 
-// Products of the step that stand where they stood, each waited for.
-static void multiply_in_place(Stage *s, Op *m, Value onto, bool last) {
-  Builder b = {.fn = s->f, .region = s->body, .before = m, .span = m->span};
-  ir_bare(&b, OP_WG_FENCE);
-  Value v = product(&b, m, m->args[0], m->args[1], onto);
-  ir_bare(&b, OP_WG_COMMIT);
-  if (last) wait(&b, &v, 1, 0);
-  ir_replace_uses(s->f, m->res[0], v);
-  ir_erase(m);
-}
-
-static bool is_added_to(const Stage *s, uint32_t i) {
-  for (uint32_t k = 0; k < s->nahead; k++)
-    if (s->onto[k] == i + 1) return true;
-  return false;
-}
-
-static void ahead_in_place(Stage *s) {
+static void wait_in_place(Stage *s) {
+  Value v[MAX_PRODUCTS];
   for (uint32_t i = 0; i < s->nahead; i++) {
     Op *m = s->ahead[i];
-    multiply_in_place(s, m, s->onto[i] ? m->args[2] : 0, !is_added_to(s, i));
+    Builder b = {.fn = s->f, .region = s->body, .before = m, .span = m->span};
+    bool more = false;
+    for (uint32_t k = 0; k < s->nahead; k++) more |= s->onto[k] == i + 1;
+    Value onto = s->onto[i] ? v[s->onto[i] - 1] : 0;
+    ir_bare(&b, OP_WG_FENCE);
+    v[i] = product(&b, m, m->args[0], m->args[1], onto);
+    ir_bare(&b, OP_WG_COMMIT);
+    if (!more) wait(&b, &v[i], 1, 0);
+    ir_replace_uses(s->f, m->res[0], v[i]);
   }
-}
-
-// ---------------------------------------------------------------- in place
-// The sums scaled, but not by warps whose rows all have the factor 1.
-static Value scaled_in_place(Stage *s, const Behind *x) {
-  Builder b = {.fn = s->f,
-               .region = s->body,
-               .before = x->mma,
-               .span = x->mma->span};
-  Value c = x->mma->args[2], param = s->body->params.at[1 + x->at];
-  if (!x->scale) return c;
-  Value factor = x->scale->args[x->scale->args[0] == param];
-  Value some = hop_unless_one(s->f, factor);
-  return some ? hop_scaled(&b, param, factor, some) : c;
-}
-
-// Constants stand in front of the loop, where a rotated one has them for its
-// first step too: lazy_rescale asks in front of all that a row derives.
-static void constants_outside(Stage *s) {
-  for (Op *op = s->body->first, *next; op; op = next) {
-    next = op->next;
-    if (op->code == OP_CONST) ir_move_before(op, s->loop);
-  }
-}
-
-static void behind_in_place(Stage *s) {
-  for (uint32_t i = 0; i < s->nbehind; i++)
-    multiply_in_place(s, s->behind[i].mma, scaled_in_place(s, &s->behind[i]),
-                      true);
-}
-
-// What a step does beside its products takes far longer than they: other groups
-// fill the gaps, and the step is there once.
-static bool is_long_beside(const Stage *s) {
-  const GpuFacts *gpu = &s->rings->target->gpu;
-  Balance b = balance_of(s->f, s->body);
-  return !s->nbeside && balance_others(&b, gpu, COST_IN_PLACE) &&
-         balance_text(s->f, s->body) > COST_IN_PLACE_TEXT;
+  for (uint32_t i = 0; i < s->nahead; i++) ir_erase(s->ahead[i]);
 }
 
 static void region(const Rings *w, Region *r) {
@@ -924,14 +876,8 @@ static void region(const Rings *w, Region *r) {
                .body = op->regions[0],
                .brief = w->brief,
                .once = ir_attr_i(f->body->first, AT_ONCE, 0)};
-    bool both = classify(&s);
-    if (both && !is_long_beside(&s)) {
-      rotate(&s);
-    } else if (both || is_ahead_alone(&s)) {
-      if (both) constants_outside(&s);
-      ahead_in_place(&s);
-      behind_in_place(&s);
-    }
+    if (classify(&s)) rotate(&s);
+    else if (is_ahead_alone(&s)) wait_in_place(&s);
   }
 }
 

@@ -72,9 +72,6 @@ static bool is_weight(const Cap *x, Value v) {
 }
 
 static uint32_t bits_for(const Cap *x, const Op *op, uint32_t arg) {
-  const Op *around = op->parent->parent;
-  if (op->code == OP_YIELD && around && around->code == OP_IF)
-    return x->bits[around->res[arg]];
   DType t = op->nres ? ir_type(x->f, op->res[0])->dtype : DT_F32;
   if (op->code == OP_CAST && t == DT_BF16) return HW_BF16_BITS;
   if (op->code == OP_CAST && t == DT_F16) return HW_F16_BITS;

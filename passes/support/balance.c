@@ -178,9 +178,3 @@ bool balance_products(const Balance *b, const GpuFacts *gpu, uint32_t times) {
   return balance_clocks(b, gpu, UNIT_PRODUCTS) >=
          times * balance_clocks(b, gpu, UNIT_FUNCTIONS);
 }
-
-bool balance_others(const Balance *b, const GpuFacts *gpu, uint32_t times) {
-  double others = balance_clocks(b, gpu, UNIT_FUNCTIONS) +
-                  balance_clocks(b, gpu, UNIT_ARITHMETIC);
-  return others > times * balance_clocks(b, gpu, UNIT_PRODUCTS);
-}

@@ -48,7 +48,5 @@ double balance_seconds(const Balance *b, const GpuFacts *gpu);
 BalanceUnit balance_bound(const Balance *b, const GpuFacts *gpu);
 // Do products take at least `times` the clocks of functions?
 bool balance_products(const Balance *b, const GpuFacts *gpu, uint32_t times);
-// Do functions and arithmetic take more than `times` the clocks of products?
-bool balance_others(const Balance *b, const GpuFacts *gpu, uint32_t times);
 
 #endif
