@@ -92,8 +92,8 @@ void materialize_share(Ahead *a);
 // Tables for v, a part of an operand that is made (materialize_tables.c).
 void materialize_tables(Ahead *a, const Made *of, Value v, Map *seen);
 
-// Are m's rows those of packed sequences? Fills in m->packed. False: not all
-// are at one place, so that there can be no copy.
+// Are m's rows those of packed sequences? Fills in m->packed. False: none or
+// not all are where the sequence has them, so that there can be no copy.
 bool materialize_packed(const Ahead *a, Made *m);
 // Does cond say that m's packed rows end with their sequence, and no more?
 bool materialize_ends(const Ahead *a, const Made *m, Value cond);

@@ -26,6 +26,7 @@ typedef struct Find {
   const Ahead *a;
   Made *m;
   const DimSym *ragged;  // the extent of m's rows
+  bool others;           // reads rows of all sequences at another place
   Map seen;
 } Find;
 
@@ -55,16 +56,21 @@ static bool is_offset(const Find *x, Value v, Value *offsets, uint32_t *batch) {
   return f->axes.at[*batch].role == AX_PAR;
 }
 
-// Index i of load is a row of a sequence: offset + coordinate.
+// Is index i of load one of the rows of all sequences, that varies with m's?
+static bool is_of_all(const Find *x, const Op *load, uint32_t i) {
+  const Func *f = x->a->f;
+  const DimSym *all = symbol(x->a, ir_type(f, load->args[0])->size[i - 1]);
+  return all && dim_is_total(all, x->ragged) &&
+         type_has_axis(ir_type(f, load->args[i]), x->m->row);
+}
+
+// Is that row offset + coordinate?
 static bool is_place(const Find *x, const Op *load, uint32_t i, Packed *got) {
   const Func *f = x->a->f;
   const Op *add = ir_def(f, load->args[i]);
-  Dim total = ir_type(f, load->args[0])->size[i - 1];
-  const DimSym *all = symbol(x->a, total);
-  if (!add || add->code != OP_ADD || !all || !dim_is_total(all, x->ragged))
-    return false;
-  *got = (Packed){.place = load->args[i], .total = total};
-  for (uint32_t k = 0; k < 2; k++) {
+  *got = (Packed){.place = load->args[i],
+                  .total = ir_type(f, load->args[0])->size[i - 1]};
+  for (uint32_t k = 0; add && add->code == OP_ADD && k < 2; k++) {
     const Op *row = ir_def(f, add->args[k]);
     if (row && row->code == OP_INDEX &&
         ir_attr_i(row, AT_AXIS, -1) == (int64_t)x->m->row &&
@@ -74,7 +80,7 @@ static bool is_place(const Find *x, const Op *load, uint32_t i, Packed *got) {
   return false;
 }
 
-// False: not all that v is made of lies at one place.
+// False: what v is made of lies at two places.
 static bool find(Find *x, Value v) {
   const Func *f = x->a->f;
   const Op *op = ir_def(f, v);
@@ -83,7 +89,11 @@ static bool find(Find *x, Value v) {
   if (!op || map_get(&x->seen, v, &known)) return true;
   map_put(&x->seen, v, 1);
   for (uint32_t i = 1; op->code == OP_LOAD && i < op->nargs; i++) {
-    if (!is_place(x, op, i, &got)) continue;
+    if (!is_of_all(x, op, i)) continue;
+    if (!is_place(x, op, i, &got)) {
+      x->others = true;
+      continue;
+    }
     if (x->m->packed.place && x->m->packed.place != got.place) return false;
     x->m->packed = got;
   }
@@ -97,7 +107,7 @@ bool materialize_packed(const Ahead *a, Made *m) {
   m->packed = (Packed){0};
   x.ragged = symbol(a, a->f->axes.at[m->row].extent);
   if (!x.ragged || x.ragged->kind != DIM_RAGGED) return true;
-  return find(&x, m->v);
+  return find(&x, m->v) && (m->packed.place || !x.others);
 }
 
 // A load of m's offsets at the sequence's coordinate, and `more`.
