@@ -239,10 +239,8 @@ def ours(c, m, torch):
 
 def fla(c, m, torch):
     _, p, B, H, S, D, Dv = c
-    t = {k: (x.transpose(1, 2).contiguous()
-             if k not in ("S0", "loggamma", "u") else x) for k, x in m.items()}
-    if p in ("kda", "rwkv7", "comba", "delta_product"):
-        raise NotImplementedError("no call of it here")
+    t = {k: (x if k in ("S0",) + PARAMETERS else x.transpose(1, 2).contiguous())
+         for k, x in m.items()}
     if p == "hgrn2":
         keep = torch.sigmoid(t["f"])
         t["K"], t["g"] = (1 - keep).bfloat16(), torch.log(keep)
@@ -271,8 +269,48 @@ def fla(c, m, torch):
     if p == "deltanet":
         from fla.ops.delta_rule import chunk_delta_rule
         return lambda: chunk_delta_rule(q, k, v, t["beta"], **more)[0]
+    if p in ERASING:
+        return ERASING[p](q, k, v, t, more)
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule
     return lambda: chunk_gated_delta_rule(q, k, v, t["g"], t["beta"], **more)[0]
+
+
+def fla_kda(q, k, v, t, more):
+    from fla.ops.kda import chunk_kda
+    return lambda: chunk_kda(
+        q, k, v, t["g"], t["beta"], use_qk_l2norm_in_kernel=True,
+        use_gate_in_kernel=True, A_log=t["A_log"],
+        dt_bias=t["dt_bias"].flatten(), **more)[0]
+
+
+def fla_rwkv7(q, k, v, t, more):
+    """Its decays and vectors are made outside, as its layers do."""
+    import torch
+    from fla.ops.rwkv7 import chunk_rwkv7
+    log = -0.606531 * torch.sigmoid(t["w"])
+    kappa, removed = -t["kappa"], t["kappa"] * t["a"]
+    return lambda: chunk_rwkv7(q, log, k, v, kappa, removed,
+                               scale=q.shape[-1] ** -0.5, **more)[0]
+
+
+def fla_comba(q, k, v, t, more):
+    from fla.ops.comba import chunk_comba
+    return lambda: chunk_comba(q, k, v, t["E"], t["g"], t["beta"],
+                               use_qk_l2norm_in_kernel=True, **more)[0]
+
+
+def fla_delta_product(q, k, v, t, more):
+    """Writes of a step are steps of keys and values there."""
+    from fla.ops.gated_delta_product import chunk_gated_delta_product
+    n = t["beta"].shape[-1]
+    k, v = (x.transpose(2, 3).flatten(1, 2).contiguous() for x in (k, v))
+    beta = t["beta"].transpose(2, 3).flatten(1, 2).contiguous()
+    return lambda: chunk_gated_delta_product(
+        q, k, v, t["g"], beta, num_householder=n, **more)[0]
+
+
+ERASING = {"kda": fla_kda, "rwkv7": fla_rwkv7, "comba": fla_comba,
+           "delta_product": fla_delta_product}
 
 
 # ---------------------------------------------------------------- gradients
