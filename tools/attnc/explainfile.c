@@ -28,14 +28,23 @@ static void print_arrays(Session *s, const DrvCall *c) {
   printf("\n");
 }
 
+// The value of a symbol of t in this call, or -1: the call has neither it nor a
+// ragged dim whose sequences are so many together.
+static int64_t symbol_of(const DimTab *t, uint32_t i, const DrvCall *c) {
+  const DimTab *own = c->prog->dims;
+  uint32_t at;
+  if (dim_find_sym(own, t->syms.at[i].name, &at)) return c->dims[at];
+  for (at = 0; at < own->syms.n; at++)
+    if (dim_is_total(&t->syms.at[i], &own->syms.at[at])) return c->total[at];
+  return -1;
+}
+
 // The value of d in this call, or -1: it has a symbol that the call has not.
 static double value_of(const DimTab *t, Dim d, const DrvCall *c, Arena *a) {
   int64_t *sym = NEWN(a, int64_t, t->syms.n + 1), v;
   for (uint32_t i = 0; i < t->syms.n; i++) {
-    uint32_t at;
-    bool known = dim_find_sym(c->prog->dims, t->syms.at[i].name, &at);
-    if (known) sym[i] = c->dims[at];
-    else if (dim_uses(t, d, i)) return -1;
+    sym[i] = symbol_of(t, i, c);
+    if (sym[i] < 0 && dim_uses(t, d, i)) return -1;
   }
   return dim_eval(t, d, sym, &v) ? (double)v : -1;
 }
