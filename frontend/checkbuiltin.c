@@ -269,6 +269,7 @@ static bool dot(Check *c, Expr *e, const Builtin *b, const Args *a, Ty *out) {
             dim_text(c, x->shape[0]));
   diag_note(c->cx, d, a->at[1]->span, "a vector of %s",
             dim_text(c, y->shape[0]));
+  ck_advise_multiple(c, d, x->shape[0], y->shape[0]);
   return false;
 }
 

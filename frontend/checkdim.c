@@ -76,8 +76,21 @@ static void declare_dims(Check *c, const Expr *e) {
   for (uint32_t i = 0; i < e->args.n; i++) declare_dims(c, e->args.at[i].value);
 }
 
+// The first `/` of e, or NULL.
+static const Expr *find_quotient(const Expr *e) {
+  if (!e || e->kind != EX_BINARY) return NULL;
+  if (e->op == BO_DIV) return e;
+  const Expr *q = find_quotient(e->a);
+  return q ? q : find_quotient(e->b);
+}
+
 static void not_dim(Check *c, const Expr *e) {
   Diag *d = diag_add(c->cx, DIAG_not_dim, e->span);
+  const Expr *q = find_quotient(e);
+  if (q) {
+    Span between = {e->span.src, q->a->span.hi, q->b->span.lo};
+    diag_fix(c->cx, d, between, " // ", "lengths are whole, `//` divides them");
+  }
   const Sym *s = e->kind == EX_NAME ? e->sym : NULL;
   if (!s || s->kind != SY_PARAM) return;
   diag_note(c->cx, d, s->span,
@@ -118,6 +131,32 @@ static void add_value(Arena *a, DimSym *s, int64_t v) {
 
 static int64_t gcd(int64_t a, int64_t b) {
   return b ? gcd(b, a % b) : a;
+}
+
+// The same dim, if the symbol i is a multiple of n.
+static bool equal_if_multiple(DimTab *t, Dim a, Dim b, uint32_t i, int64_t n) {
+  int64_t was = t->syms.at[i].divisor;
+  t->syms.at[i].divisor = was / gcd(was, n) * n;
+  Dim *same = NEWN(t->arena, Dim, t->syms.n);
+  for (uint32_t k = 0; k < t->syms.n; k++) same[k] = dim_sym(t, k);
+  bool equal = dim_subst(t, t, a, same) == dim_subst(t, t, b, same);
+  t->syms.at[i].divisor = was;
+  return equal;
+}
+
+// Says which multiple of a symbol makes two dims one: halves of vectors that
+// are joined again are as long as the vector only if that is even.
+void ck_advise_multiple(Check *c, Diag *d, Dim a, Dim b) {
+  enum { MOST = 16 };
+  DimTab *t = c->dims;
+  if (fe_dims_equal(t, a, b)) return;
+  for (uint32_t i = 0; i < t->syms.n; i++)
+    for (int64_t n = 2; n <= MOST; n++)
+      if (equal_if_multiple(t, a, b, i, n)) {
+        diag_note(c->cx, d, NOWHERE, "they are equal `where %s %% %lld == 0`",
+                  t->syms.at[i].name, (long long)n);
+        return;
+      }
 }
 
 static void generic_values(Check *c, Generic *g, uint32_t id) {
@@ -348,37 +387,12 @@ typedef struct Solve {
   bool ok;
 } Solve;
 
-// The same dim, if the symbol i is a multiple of n.
-static bool equal_if_multiple(DimTab *t, Dim a, Dim b, uint32_t i, int64_t n) {
-  int64_t was = t->syms.at[i].divisor;
-  t->syms.at[i].divisor = was / gcd(was, n) * n;
-  Dim *same = NEWN(t->arena, Dim, t->syms.n);
-  for (uint32_t k = 0; k < t->syms.n; k++) same[k] = dim_sym(t, k);
-  bool equal = dim_subst(t, t, a, same) == dim_subst(t, t, b, same);
-  t->syms.at[i].divisor = was;
-  return equal;
-}
-
-// Says which multiple of a symbol makes two dims one: halves of vectors that
-// are joined again are as long as the vector only if that is even.
-static void advise_multiple(Check *c, Diag *d, Dim a, Dim b) {
-  enum { MOST = 16 };
-  DimTab *t = c->dims;
-  for (uint32_t i = 0; i < t->syms.n; i++)
-    for (int64_t n = 2; n <= MOST; n++)
-      if (equal_if_multiple(t, a, b, i, n)) {
-        diag_note(c->cx, d, NOWHERE, "they are equal `where %s %% %lld == 0`",
-                  t->syms.at[i].name, (long long)n);
-        return;
-      }
-}
-
 static void conflict(Solve *s, const Expr *arg, uint32_t sym, Dim got) {
   const char *name = s->callee->dims->syms.at[sym].name;
   Diag *d =
       diag_add(s->c->cx, DIAG_dim_conflict, arg->span, name, s->callee->name,
                dim_text(s->c, s->map[sym]), dim_text(s->c, got));
-  advise_multiple(s->c, d, s->map[sym], got);
+  ck_advise_multiple(s->c, d, s->map[sym], got);
   s->ok = false;
 }
 
@@ -429,8 +443,9 @@ static void compare(Solve *s, const Expr *arg, Dim want, Dim got) {
     if (dim_uses(t, want, i) && s->map[i] == DIM_NONE) return;
   Dim here = dim_subst(t, s->c->dims, want, s->map);
   if (fe_dims_equal(s->c->dims, here, got)) return;
-  diag_add(s->c->cx, DIAG_shape_mismatch, arg->span, dim_text(s->c, got),
-           dim_text(s->c, here));
+  Diag *d = diag_add(s->c->cx, DIAG_shape_mismatch, arg->span,
+                     dim_text(s->c, got), dim_text(s->c, here));
+  ck_advise_multiple(s->c, d, here, got);
   s->ok = false;
 }
 

@@ -95,6 +95,9 @@ bool ck_value(Check *c, Expr *e);  // not a tuple, string, ..; reports
 
 // --- checkdim.c
 Dim ck_dim(Check *c, Expr *e, bool implicit);
+// A note to d, if two dims that differ are one where a symbol is a multiple of
+// some number.
+void ck_advise_multiple(Check *c, Diag *d, Dim a, Dim b);
 bool ck_const_int(Check *c, Expr *e, int64_t *v);
 void ck_generics(Check *c, Decl *d);
 void ck_where(Check *c, Decl *d);

@@ -203,6 +203,8 @@ static void misaligned(Check *c, const Expr *e, const Expr *other,
                      e->span, fe_shape_text(c, small), fe_shape_text(c, large));
   diag_note(c->cx, d, other->span, "this is %s", fe_shape_text(c, merged));
   if (many && small->rank == 1 && large->rank == 2) fix_axes(c, d, thin);
+  for (int i = 0; small->rank == large->rank && i < small->rank; i++)
+    ck_advise_multiple(c, d, small->shape[i], large->shape[i]);
 }
 
 // Merges the shape t into *out.

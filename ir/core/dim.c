@@ -200,8 +200,28 @@ static bool undo_quotient(DimTab *t, Poly *p, uint32_t i) {
   return true;
 }
 
+// Terms b * y + c * (y // k) as (b * k + c) * (y // k), if k divides all that y
+// can be: what is left behind a half is a half.
+static bool join_quotient(const DimTab *t, Poly *p, uint32_t i) {
+  Term x = p->t[i];
+  const DimExpr *e = x.mono == DIM_NONE ? NULL : expr(t, x.mono);
+  int64_t k;
+  if (!e || e->op != DIM_FLOORDIV || !dim_is_const(t, e->b, &k)) return false;
+  if (k <= 0 || dim_divisor(t, e->a) % k) return false;
+  uint32_t j = 0;
+  while (j < p->n && p->t[j].mono != e->a) j++;
+  Poly r = *p;
+  if (j == p->n || !mul_ok(r.t[j].c, k, &x.c)) return false;
+  r.n--;
+  memmove(&r.t[j], &r.t[j + 1], (r.n - j) * sizeof(Term));
+  if (!poly_add(t, &r, x)) return false;
+  *p = r;
+  return true;
+}
+
 static Dim from_poly(DimTab *t, Poly *p) {
-  for (uint32_t i = 0; i < p->n;) i = undo_quotient(t, p, i) ? 0 : i + 1;
+  for (uint32_t i = 0; i < p->n;)
+    i = undo_quotient(t, p, i) || join_quotient(t, p, i) ? 0 : i + 1;
   Dim sum = DIM_NONE;
   for (uint32_t i = 0; i < p->n; i++) {
     Term x = p->t[i];

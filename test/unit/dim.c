@@ -77,6 +77,10 @@ static void facts(DimTab *t) {
   reads(t, "D // 512", "0");
   reads(t, "2 * (D // 2)", "D");
   reads(t, "D // 4 + Sq + 3 * (D // 4)", "Sq + D");
+  reads(t, "D - D // 2", "D // 2");
+  reads(t, "D - D // 4 + Sq", "Sq + 3 * (D // 4)");
+  reads(t, "D // 2 + D", "3 * (D // 2)");
+  reads(t, "D - D // 32", "D - D // 32");
   reads(t, "2 * ((D + 2 * Sq) // 2) - D", "2 * Sq");
   reads(t, "32 * (D // 32)", "32 * (D // 32)");
   int64_t lo, hi, v;
