@@ -9,6 +9,7 @@ typedef struct Rows {
   bool map;
   int64_t elements;  // of a row
   int64_t summed;    // the same of sums, if only numbers are stored
+  int64_t loaded;    // bytes of a row that are read
   int64_t least;     // rows of whole blocks, where they lie so (`quads`)
 } Rows;
 
@@ -43,6 +44,9 @@ static void note_work(void *data, Op *op) {
   bool inner = op->code == OP_DOT && is_inner(r->f, op);
   bool memory = op->code == OP_STORE || op->code == OP_LOAD;
   if (memory && ir_type(r->f, op->args[0])->quads) r->least = HW_BLOCK;
+  if (op->code == OP_LOAD)
+    r->loaded += lane_elements(r->f, ir_type(r->f, op->res[0])) *
+                 dtype_size(ir_type(r->f, op->res[0])->dtype);
   r->map &= inner || (op->code != OP_DOT && !has_keys(r->f, op));
   bool sum = op->code == OP_REDUCE;
   if (!inner && !sum && op->code != OP_STORE) return;
@@ -59,6 +63,10 @@ int64_t tile_map_rows(const Func *f) {
   int64_t rows = r.least;
   while (rows < COST_MAP_MOST_ROWS &&
          2 * rows * r.elements <= COST_MAP_ELEMENTS)
+    rows *= 2;
+  while (r.loaded && rows < COST_MAP_MOST_ROWS &&
+         2 * rows * r.elements <= COST_MAP_READ_ELEMENTS &&
+         2 * rows * r.loaded <= COST_MAP_READ)
     rows *= 2;
   return r.map && r.elements > 1 ? rows : 0;
 }

@@ -175,6 +175,31 @@ static int64_t wave_of(const Func *f, const Op *pass, const Target *t) {
   return t->gpu.sms * (row_elements(f, pass) <= COST_SPLIT_SUMS ? TWO : 1);
 }
 
+typedef struct Narrow {
+  const Func *f;
+  uint32_t axis;
+  bool some;
+} Narrow;
+
+static void see_narrow(void *data, Op *op) {
+  Narrow *w = data;
+  if (op->code != OP_DOT || !lane_is_product(w->f, op)) return;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Op *x = ir_def(w->f, op->args[i]);
+    if (x && x->code == OP_CAST) x = ir_def(w->f, x->args[0]);
+    if (!x || x->code != OP_LOAD) continue;
+    const Type *t = ir_type(w->f, x->res[0]);
+    w->some |= dtype_size(t->dtype) == 1 && type_has_axis(t, w->axis);
+  }
+}
+
+// Does a step multiply keys of 8 bits, which its warps widen?
+static bool is_narrow(const Func *f, const Op *pass) {
+  Narrow w = {f, (uint32_t)ir_attr_i(pass, AT_AXIS, 0), false};
+  ir_walk(f->body, see_narrow, &w);
+  return w.some;
+}
+
 // Does memory tell what keys a task has?
 static bool is_read(const Func *f, const Op *pass) {
   enum { BOUNDS = 3 };
@@ -318,6 +343,16 @@ static Dim short_parts(const Func *f, const Op *pass, const Target *tg,
   return dim_bin(d, DIM_MIN, n, dim_ceildiv(d, keys, COST_SPLIT_SHORT_KEYS));
 }
 
+// Keys of 8 bits, which a task widens before it can ask for more of them: two
+// tasks on a multiprocessor, of long parts.
+static Dim narrow_parts(const Target *tg, DimTab *d, Dim keys, Dim have) {
+  enum { TWO = 2 };
+  Dim n = parts_for(d, (int64_t)TWO * tg->gpu.sms, have);
+  return dim_bin(d, DIM_MIN, n,
+                 dim_bin(d, DIM_FLOORDIV, keys,
+                         dim_const(d, COST_SPLIT_NARROW_KEYS)));
+}
+
 // As many parts as give the target its tasks. Few rows whose keys are as many
 // as the shape says have a task for each multiprocessor, which asks for all
 // that memory gives it: a second one only waits beside it, and what joins takes
@@ -356,6 +391,9 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
   if (even && !each && !columns)
     p->parts =
         dim_bin(d, DIM_MAX, p->parts, short_parts(f, pass, tg, keys, have));
+  if (more && !each && !columns && p->places > tg->gpu.sms &&
+      is_narrow(f, pass))
+    p->parts = dim_bin(d, DIM_MAX, p->parts, narrow_parts(tg, d, keys, have));
   if (columns && !each) p->parts = with_keys(d, keys, p->parts, p->tile_k);
   if (told && counts) count_parts(d, keys, are_several(f, by), p);
 }
