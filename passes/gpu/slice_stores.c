@@ -53,12 +53,20 @@ static bool is_of_columns(const Slices *s, const Op *op, bool again) {
          op->code == OP_CONST || op->code == OP_SPLAT || op->code == OP_BCAST;
 }
 
+// Is op made as often as the store? In its region, or outside of branches.
+static bool is_beside(const Slices *s, const Op *op) {
+  const Region *r = s->store->parent;
+  while (r != op->parent && r->parent && r->parent->code == OP_IF)
+    r = r->parent->parent;
+  return r == op->parent;
+}
+
 static bool find(Slices *s, Value v) {
   const Op *op = ir_def(s->f, v);
   const Type *t = ir_type(s->f, v);
   if (s->in[v] || !has_columns(s, t))
     return s->in[v] || t->kind != TK_FRAG || t->slice == SLICE_ROW;
-  bool outside = op && op->parent != s->store->parent;
+  bool outside = op && !is_beside(s, op);
   if (!op || !is_of_columns(s, op, outside) ||
       (outside && !t->slice && !pressure_free(s->f, v)))
     return false;
