@@ -248,10 +248,27 @@ static bool is_done(Ctx *cx, const Built *b) {
   return drv_is_amd(b) || b->recipe.text || !cg_ptxas_path(cx);
 }
 
-static void want(Yard *y, Parts *list, Part *p) {
-  for (uint32_t i = 0; i < list->n; i++)
-    if (list->at[i] == p) return;
-  if (p && !p->done) vec_push(&y->cx->session, list, p);
+// May p, a text of the kernel whose course is c, be asked for? A kernel that
+// has had its runs has none more, whatever asks for one.
+static bool may_want(const Part *p, const Course *c) {
+  return !p || p->done || c->runs < COST_PTXAS_RUNS;
+}
+
+static void want(Yard *y, Parts *list, Part *p, Course *c) {
+  bool listed = false;
+  if (!p || p->done) return;
+  c->runs++;
+  for (uint32_t i = 0; i < list->n; i++) listed |= list->at[i] == p;
+  if (!listed) vec_push(&y->cx->session, list, p);
+}
+
+// All kernels of b; false: none, as one may not.
+static bool want_all(Yard *y, Parts *list, const Built *b) {
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    if (!may_want(b->parts[i], &b->courses[i])) return false;
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    want(y, list, b->parts[i], &b->courses[i]);
+  return true;
 }
 
 static DrvTry first_try(const Built *b, uint32_t i) {
@@ -262,7 +279,7 @@ static DrvTry first_try(const Built *b, uint32_t i) {
 }
 
 // All kernels of b as its text has them.
-static void want_first(Yard *y, Built *b, const CgDevice *d, Parts *list) {
+static bool want_first(Yard *y, Built *b, const CgDevice *d, Parts *list) {
   uint32_t n = b->kernels.n;
   if (!b->courses) b->courses = NEWN(&y->cx->session, Course, n + 1);
   b->parts = NEWN(&y->cx->session, Part *, n + 1);
@@ -270,8 +287,8 @@ static void want_first(Yard *y, Built *b, const CgDevice *d, Parts *list) {
   for (uint32_t i = 0; i < n; i++) {
     DrvTry t = first_try(b, i);
     b->parts[i] = part_of(y, b, &ptx, i, &t);
-    want(y, list, b->parts[i]);
   }
+  return want_all(y, list, b);
 }
 
 static void note_first(Ctx *cx, Built *b) {
@@ -283,15 +300,18 @@ static void note_first(Ctx *cx, Built *b) {
     t.cost = cg_kernel_cost(&b->parts[i]->kernel);
     Course *c = &b->courses[i];
     c->shares = drv_shares(b->kernels.at[i].func);
-    drv_note_try(c, t, !b->parts[i]->told || !c->runs);
+    c->runs += !c->runs;  // that of others with the same text
+    drv_note_try(c, t);
   }
 }
 
-// Of the n variants of dev and built.
+// Of the n variants of dev and built; false: also where a kernel has no run
+// left.
 static bool assemble_first(Yard *y, CgDevice *dev, Built *built, uint32_t n) {
   Parts list = {0};
   for (uint32_t i = 0; i < n; i++)
-    if (!is_done(y->cx, &built[i])) want_first(y, &built[i], &dev[i], &list);
+    if (!is_done(y->cx, &built[i]) && !want_first(y, &built[i], &dev[i], &list))
+      return false;
   if (!run(y, &list)) return false;
   for (uint32_t i = 0; i < n; i++) {
     Built *b = &built[i];
@@ -363,7 +383,7 @@ static bool note_tries(const Built *b, const Built *made, const DrvTry *now,
     bool none = !run && !p;
     t.flaws = none ? UINT64_MAX : cg_kernel_flaws(&p->kernel);
     t.cost = none ? UINT64_MAX : cg_kernel_cost(&p->kernel);
-    if (none || p->done) drv_note_try(&b->courses[i], t, run);
+    if (none || p->done) drv_note_try(&b->courses[i], t);
     else all = false;
   }
   return all;
@@ -389,7 +409,7 @@ static bool want_tries(Yard *y, const CgProgram *p, const Built *b,
     if (note_tries(b, &made->b, out->now, false)) continue;
     for (uint32_t i = 0; i < b->kernels.n; i++)
       if (!drv_known_try(&b->courses[i], &out->now[i]))
-        want(y, list, made->b.parts[i]);
+        want(y, list, made->b.parts[i], &b->courses[i]);
     out->made = made;
     return true;
   }
@@ -433,7 +453,7 @@ static bool take_best(Yard *y, const CgProgram *p, CgDevice *dev, Built *b) {
   DiagMark mark = diag_mark(y->cx);
   if (!other || !remake(y, p, b, dev, now, &made)) return true;
   y->cx->remarks.n = mark.remarks;
-  for (uint32_t i = 0; i < b->kernels.n; i++) want(y, &list, made.b.parts[i]);
+  if (!want_all(y, &list, &made.b)) return true;
   if (!run(y, &list)) return false;
   note(y->cx, &made.b);
   deliver(y->cx, &made.b, &made.d);
@@ -475,6 +495,15 @@ static bool same_kernel(Ctx *cx, const Built *a, const Built *b, uint32_t i) {
   return same;
 }
 
+// The kernel of b with the name of record k, or NULL.
+static const Course *course_named(const Built *b, const CgKernelRecord *k) {
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    if (strcmp(b->kernels.at[i].symbol, k->symbol) == 0 &&
+        !b->kernels.at[i].lacks)
+      return &b->courses[i];
+  return NULL;
+}
+
 // Other tiles have other kernels, for which ptxas has run as often; that it
 // makes no code it says at once. Kernels that keep theirs are known; those of
 // another order of sums are others.
@@ -482,10 +511,10 @@ static Course *courses_of(Ctx *cx, const Built *b, const Built *tiles) {
   Course *all = NEWN(&cx->session, Course, tiles->kernels.n + 1);
   bool other = b->recipe.spec.ordered != tiles->recipe.spec.ordered;
   for (uint32_t i = 0; b->courses && !other && i < tiles->kernels.n; i++) {
-    if (i >= b->kernels.n) break;
-    if (same_kernel(cx, b, tiles, i))
+    const Course *had = course_named(b, &tiles->kernels.at[i]);
+    if (had) all[i].runs = had->runs;
+    if (i < b->kernels.n && same_kernel(cx, b, tiles, i))
       all[i].from = *drv_best_try(&b->courses[i]);
-    if (!b->kernels.at[i].lacks) all[i].runs = b->courses[i].runs;
   }
   return all;
 }
@@ -544,8 +573,8 @@ static bool mix(Yard *y, const CgProgram *p, const Pair *x, Built *b,
     for (uint32_t i = 0; i < n; i++) {
       best.parts[i] =
           part_of(y, &best, &ptx, i, drv_best_try(&best.courses[i]));
-      want(y, &list, best.parts[i]);
     }
+    if (!want_all(y, &list, &best)) return true;
     if (!run(y, &list)) return false;
     note(y->cx, &best);
     deliver(y->cx, &best, &dev);
@@ -592,11 +621,20 @@ static bool smaller_tiles(Yard *y, const CgProgram *p, CgDevice *dev,
     if (!drv_smaller_tiles(y->cx, p, b, &tiles.b, &tiles.d))
       return y->cx->nerrors == 0 && last_tries(y, p, dev, b);
     tiles.b.courses = courses_of(y->cx, b, &tiles.b);
-    if (!assemble_first(y, &tiles.d, &tiles.b, 1) ||
-        !improve(y, p, &tiles.d, &tiles.b, 1) || !choose(y, p, b, dev, &tiles))
+    if (!assemble_first(y, &tiles.d, &tiles.b, 1))
+      return y->cx->nerrors == 0 && last_tries(y, p, dev, b);
+    if (!improve(y, p, &tiles.d, &tiles.b, 1) || !choose(y, p, b, dev, &tiles))
       return false;
   }
   return true;
+}
+
+// How often ptxas was asked for a kernel of b in all.
+static void remark_runs(Ctx *cx, const Built *b) {
+  for (uint32_t i = 0; b->courses && i < b->kernels.n; i++)
+    if (b->courses[i].runs > 1)
+      ctx_remark(cx, "ptxas: %u runs for %s for %s", b->courses[i].runs,
+                 b->kernels.at[i].symbol, b->recipe.target->name);
 }
 
 // What no try has brought to nothing.
@@ -636,6 +674,7 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
     if (!smaller_tiles(&y, p, &dev[i], &built[i])) return false;
   for (uint32_t i = 0; i < n; i++) {
     if (!has_code(cx, &built[i])) return false;
+    remark_runs(cx, &built[i]);
     remark_flaws(cx, &built[i]);
   }
   return cx->nerrors == 0;
