@@ -271,6 +271,10 @@ static bool want_all(Yard *y, Parts *list, const Built *b) {
   return true;
 }
 
+static bool is_refused(Ctx *cx, const Built *b) {
+  return !b->parts && !is_done(cx, b);
+}
+
 static DrvTry first_try(const Built *b, uint32_t i) {
   DrvTry t = b->courses[i].from;
   t.relief = relief_asked(b->recipe.opt.relief, i);
@@ -305,13 +309,13 @@ static void note_first(Ctx *cx, Built *b) {
   }
 }
 
-// Of the n variants of dev and built; false: also where a kernel has no run
-// left.
+// Of the n variants of dev and built; those of which a kernel has no run left
+// have no parts.
 static bool assemble_first(Yard *y, CgDevice *dev, Built *built, uint32_t n) {
   Parts list = {0};
   for (uint32_t i = 0; i < n; i++)
     if (!is_done(y->cx, &built[i]) && !want_first(y, &built[i], &dev[i], &list))
-      return false;
+      built[i].parts = NULL;
   if (!run(y, &list)) return false;
   for (uint32_t i = 0; i < n; i++) {
     Built *b = &built[i];
@@ -605,33 +609,90 @@ static bool choose(Yard *y, const CgProgram *p, Built *b, CgDevice *d,
   return true;
 }
 
-// What is for kernels that have no smaller tiles.
-static bool last_tries(Yard *y, const CgProgram *p, CgDevice *dev, Built *b) {
-  for (uint32_t i = 0; b->courses && i < b->kernels.n; i++)
-    b->courses[i].last = true;
-  return improve(y, p, dev, b, 1);
+// Copies of some of the variants, one behind the other.
+typedef struct Batch {
+  uint32_t n, *of;  // their numbers
+  Built *b;
+  CgDevice *d;
+} Batch;
+
+static Batch batch(Ctx *cx, uint32_t most) {
+  return (Batch){.of = NEWN(&cx->session, uint32_t, most + 1),
+                 .b = NEWN(&cx->session, Built, most + 1),
+                 .d = NEWN(&cx->session, CgDevice, most + 1)};
 }
 
-// While variant b has flaws, and there are tries left.
-static bool smaller_tiles(Yard *y, const CgProgram *p, CgDevice *dev,
-                          Built *b) {
-  for (uint32_t t = 0; t < COST_ASSEMBLE_ROUNDS; t++) {
-    Made tiles;
-    if (!has_runs(b)) break;
-    if (!drv_smaller_tiles(y->cx, p, b, &tiles.b, &tiles.d))
-      return y->cx->nerrors == 0 && last_tries(y, p, dev, b);
-    tiles.b.courses = courses_of(y->cx, b, &tiles.b);
-    if (!assemble_first(y, &tiles.d, &tiles.b, 1))
-      return y->cx->nerrors == 0 && last_tries(y, p, dev, b);
-    if (!improve(y, p, &tiles.d, &tiles.b, 1) || !choose(y, p, b, dev, &tiles))
-      return false;
+static void put(Batch *x, uint32_t of, const Built *b, const CgDevice *d) {
+  x->of[x->n] = of;
+  x->b[x->n] = *b;
+  x->d[x->n++] = *d;
+}
+
+// What is for kernels that have no smaller tiles.
+static bool last_tries(Yard *y, const CgProgram *p, const Batch *all,
+                       const Batch *last) {
+  for (uint32_t k = 0; k < last->n; k++)
+    for (uint32_t i = 0; last->b[k].courses && i < last->b[k].kernels.n; i++)
+      last->b[k].courses[i].last = true;
+  if (!improve(y, p, last->d, last->b, last->n)) return false;
+  for (uint32_t k = 0; k < last->n; k++) {
+    all->b[last->of[k]] = last->b[k];
+    all->d[last->of[k]] = last->d[k];
   }
+  return true;
+}
+
+// Code of smaller tiles for those of the variants that are open, have flaws and
+// tries left, goes to *tiles; those that have none to *last.
+static bool want_tiles(Yard *y, const CgProgram *p, const Batch *all,
+                       const bool *open, Batch *tiles, Batch *last) {
+  for (uint32_t i = 0; i < all->n; i++) {
+    Made m;
+    if (!open[i] || !has_runs(&all->b[i])) continue;
+    if (drv_smaller_tiles(y->cx, p, &all->b[i], &m.b, &m.d)) {
+      m.b.courses = courses_of(y->cx, &all->b[i], &m.b);
+      put(tiles, i, &m.b, &m.d);
+    } else if (y->cx->nerrors) {
+      return false;
+    } else {
+      put(last, i, &all->b[i], &all->d[i]);
+    }
+  }
+  return true;
+}
+
+// A round for all variants, as ptxas runs for them side by side. open: is there
+// more to try?
+static bool tiles_round(Yard *y, const CgProgram *p, const Batch *all,
+                        bool *open) {
+  Batch tiles = batch(y->cx, all->n), last = batch(y->cx, all->n);
+  if (!want_tiles(y, p, all, open, &tiles, &last) ||
+      !assemble_first(y, tiles.d, tiles.b, tiles.n) ||
+      !improve(y, p, tiles.d, tiles.b, tiles.n))
+    return false;
+  memset(open, 0, all->n * sizeof *open);
+  for (uint32_t k = 0; k < tiles.n; k++) {
+    uint32_t i = tiles.of[k];
+    Made m = {tiles.b[k], tiles.d[k]};
+    open[i] = !is_refused(y->cx, &m.b);
+    if (!open[i]) put(&last, i, &all->b[i], &all->d[i]);
+    else if (!choose(y, p, &all->b[i], &all->d[i], &m)) return false;
+  }
+  return last_tries(y, p, all, &last);
+}
+
+// While variants have flaws, and there are tries left.
+static bool smaller_tiles(Yard *y, const CgProgram *p, const Batch *all) {
+  bool *open = NEWN(&y->cx->session, bool, all->n + 1);
+  for (uint32_t i = 0; i < all->n; i++) open[i] = true;
+  for (uint32_t t = 0; t < COST_ASSEMBLE_ROUNDS; t++)
+    if (!tiles_round(y, p, all, open)) return false;
   return true;
 }
 
 // How often ptxas was asked for a kernel of b in all.
 static void remark_runs(Ctx *cx, const Built *b) {
-  for (uint32_t i = 0; b->courses && i < b->kernels.n; i++)
+  for (uint32_t i = 0; b->parts && i < b->kernels.n; i++)
     if (b->courses[i].runs > 1)
       ctx_remark(cx, "ptxas: %u runs for %s for %s", b->courses[i].runs,
                  b->kernels.at[i].symbol, b->recipe.target->name);
@@ -670,8 +731,8 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
   CgDevice *dev = p->devices + (p->ndevices - n);
   if (!assemble_first(&y, dev, built, n) || !improve(&y, p, dev, built, n))
     return false;
-  for (uint32_t i = 0; i < n; i++)
-    if (!smaller_tiles(&y, p, &dev[i], &built[i])) return false;
+  Batch all = {.n = n, .b = built, .d = dev};
+  if (!smaller_tiles(&y, p, &all)) return false;
   for (uint32_t i = 0; i < n; i++) {
     if (!has_code(cx, &built[i])) return false;
     remark_runs(cx, &built[i]);
