@@ -375,16 +375,25 @@ static bool next_tries(const Built *b, DrvTry *now) {
   return any;
 }
 
+// Of a text that the lower level has made better than the first code is,
+// ptxas's own makes no better.
+static bool is_idle(const Yard *y, const Course *c, const Part *p) {
+  Part lower = {.target = p->target, .level = COST_PTXAS_LOWER};
+  const Part *low = find_part(y, &lower, p->ptx);
+  return !p->done && !p->level && low && low->done &&
+         cg_kernel_flaws(&low->kernel) < c->at[0].flaws;
+}
+
 // Notes the tries `now` of the kernels of `made`, whose courses are b's. False:
 // some is still to be assembled. run: they were.
-static bool note_tries(const Built *b, const Built *made, const DrvTry *now,
-                       bool run) {
+static bool note_tries(const Yard *y, const Built *b, const Built *made,
+                       const DrvTry *now, bool run) {
   bool all = true;
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     const Part *p = made->parts[i];
     DrvTry t = now[i];
     if (drv_known_try(&b->courses[i], &t)) continue;
-    bool none = !run && !p;
+    bool none = !run && (!p || is_idle(y, &b->courses[i], p));
     t.flaws = none ? UINT64_MAX : cg_kernel_flaws(&p->kernel);
     t.cost = none ? UINT64_MAX : cg_kernel_cost(&p->kernel);
     if (none || p->done) drv_note_try(&b->courses[i], t);
@@ -410,7 +419,7 @@ static bool want_tries(Yard *y, const CgProgram *p, const Built *b,
     Made *made = NEW(&y->cx->session, Made);
     if (!remake(y, p, b, d, out->now, made)) break;
     y->cx->remarks.n = mark.remarks;
-    if (note_tries(b, &made->b, out->now, false)) continue;
+    if (note_tries(y, b, &made->b, out->now, false)) continue;
     for (uint32_t i = 0; i < b->kernels.n; i++)
       if (!drv_known_try(&b->courses[i], &out->now[i]))
         want(y, list, made->b.parts[i], &b->courses[i]);
@@ -433,7 +442,7 @@ static bool try_round(Yard *y, const CgProgram *p, const CgDevice *dev,
   if (!any || !run(y, &list)) return false;
   for (uint32_t i = 0; i < n; i++) {
     if (!all[i].made) continue;
-    note_tries(&built[i], &all[i].made->b, all[i].now, true);
+    note_tries(y, &built[i], &all[i].made->b, all[i].now, true);
     note(y->cx, &all[i].made->b);
   }
   return true;
