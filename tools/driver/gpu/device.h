@@ -39,9 +39,9 @@ typedef struct Course {
   DrvTry at[COST_PTXAS_CODES];
   uint32_t n;
   uint32_t runs;  // of ptxas, in whatever tiles, at most COST_PTXAS_RUNS
-  bool last;    // there are no smaller tiles
-  bool shares;  // drv_shares of the first code
-  DrvTry from;  // levels that the first code has, where they are known
+  bool last;      // there are no smaller tiles
+  bool shares;    // drv_shares of the first code
+  DrvTry from;    // levels that the first code has, where they are known
 } Course;
 
 // A kernel as text for ptxas, and what it makes of it (assemble.c).
