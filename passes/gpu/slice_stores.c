@@ -15,8 +15,10 @@
 // Where most lives at once is in what an operand is made of, as the rotated
 // query of a task, and that is more than a thread has: what a column needs is
 // of that column, so parts of the columns are as good, and a loop over them is
-// less code too. Parts are whole panels of the tile, and the widest in which no
-// more lives than a thread has. Level mach; NVIDIA. Needs: bufferize_gpu.
+// less code too. Loads in front of a branch in which the store is, as of tasks
+// that may have no rows, go where the store does. Parts are whole panels of the
+// tile, and the widest in which no more lives than a thread has. Level mach;
+// NVIDIA. Needs: bufferize_gpu.
 // Tests: test/passes/slice_stores.
 #include "ir/layout.h"
 #include "ir/pressure.h"
