@@ -6,6 +6,8 @@
 //   mach      for .. masks   for ..       for .. masks
 //   machine   loop 0         loop 1       loop 2
 //   spilled   88 bytes       0            96              184 are rare
+// Loops that have as many turns in every launch, as in a phase that makes
+// chunks of steps, are none over keys: what is outside of them is the work.
 // The k-th loop with products is that of the text; where their numbers differ,
 // or the bytes are not what ptxas says, nothing is rare.
 #include "codegen/cg.h"
@@ -116,14 +118,24 @@ static bool is_of_tasks(const Func *f, const Op *loop) {
   return first && first->code == OP_CTA;
 }
 
+// As many turns in every launch, as sums of a chunk's steps have.
+static bool is_short(const Func *f, const Op *loop) {
+  double from, to;
+  return ir_const_value(f, loop->args[0], &from) &&
+         ir_const_value(f, loop->args[1], &to);
+}
+
 // A task goes through what is outside of its loops over keys once, if these are
 // in no other loop but that over tasks.
 static bool is_once(const Func *f, const TextLoops *all) {
-  for (uint32_t i = 0; i < all->n; i++)
+  bool keys = false;
+  for (uint32_t i = 0; i < all->n; i++) {
+    keys |= !is_short(f, all->at[i].op);
     for (const Region *r = all->at[i].op->parent; r && r->parent;
          r = r->parent->parent)
       if (r->parent->code == OP_FOR && !is_of_tasks(f, r->parent)) return false;
-  return all->n > 0;
+  }
+  return keys;
 }
 
 // ---------------------------------------------------------------- machine code

@@ -15,8 +15,10 @@
 // Where most lives at once is in what an operand is made of, as the rotated
 // query of a task, and that is more than a thread has: what a column needs is
 // of that column, so parts of the columns are as good, and a loop over them is
-// less code too. Parts are whole panels of the tile, and the widest in which no
-// more lives than a thread has. Level mach; NVIDIA. Needs: bufferize_gpu.
+// less code too. Loads in front of a branch in which the store is, as of tasks
+// that may have no rows, go where the store does. Parts are whole panels of the
+// tile, and the widest in which no more lives than a thread has. Level mach;
+// NVIDIA. Needs: bufferize_gpu.
 // Tests: test/passes/slice_stores.
 #include "ir/layout.h"
 #include "ir/pressure.h"
@@ -53,12 +55,20 @@ static bool is_of_columns(const Slices *s, const Op *op, bool again) {
          op->code == OP_CONST || op->code == OP_SPLAT || op->code == OP_BCAST;
 }
 
+// Is op made as often as the store? In its region, or outside of branches.
+static bool is_beside(const Slices *s, const Op *op) {
+  const Region *r = s->store->parent;
+  while (r != op->parent && r->parent && r->parent->code == OP_IF)
+    r = r->parent->parent;
+  return r == op->parent;
+}
+
 static bool find(Slices *s, Value v) {
   const Op *op = ir_def(s->f, v);
   const Type *t = ir_type(s->f, v);
   if (s->in[v] || !has_columns(s, t))
     return s->in[v] || t->kind != TK_FRAG || t->slice == SLICE_ROW;
-  bool outside = op && op->parent != s->store->parent;
+  bool outside = op && !is_beside(s, op);
   if (!op || !is_of_columns(s, op, outside) ||
       (outside && !t->slice && !pressure_free(s->f, v)))
     return false;

@@ -17,7 +17,6 @@ each with its kinds, phases and tiles. Bars, of CPU time: a median of 0.7 s, 3 s
 3 runs a kernel, 95 of 100 without spills, and a warning (A0970) of each that
 spills more than 128 bytes."""
 import argparse
-import collections
 import concurrent.futures
 import dataclasses
 import os
@@ -37,6 +36,7 @@ BARS = {"median": 0.7, "most": 3.0, "runs": 3, "share": 0.95, "told": 128}
 USUAL = "/usr/local/cuda/bin/ptxas"
 # Its time for each run: "0m0.512s 0m0.031s", behind a line of the shell's own.
 WRAPPER = '#!/bin/sh\n"{ptxas}" "$@"\nrc=$?\ntimes >> "{log}"\nexit $rc\n'
+RUNS = re.compile(r"ptxas: (\d+) runs for ")
 KERNEL = re.compile(r"ptxas: (\S+) for \S+ (\d+) threads, (\d+) registers, "
                     r"(\d+) bytes spilled")
 
@@ -49,8 +49,7 @@ class Drawn:
     wall: float = 0
     passes: float = 0
     ptxas: float = 0
-    runs: int = 0           # most of a kernel, of all its bodies
-    bodies: int = 1
+    runs: int = 0           # most of a kernel of a body
     spilled: int = 0        # bytes of a thread, most of a kernel
     told: bool = False      # by A0970
     tiles: str = ""
@@ -82,13 +81,12 @@ def run(cmd, env, log):
 
 
 def kept(said):
-    """Runs and bytes of each kernel; what is kept is the best."""
-    runs, bytes_ = collections.Counter(), {}
+    """Most bytes of a kernel; what is kept is the best."""
+    bytes_ = {}
     for name, _, _, spilled in KERNEL.findall(said):
-        runs[name] += 1
         bytes_[name] = min(int(spilled), bytes_.get(name, 1 << 30))
     left = re.findall(r"(\d+) bytes stay spilled", said)
-    return runs, max(map(int, left), default=0) if left else \
+    return max(map(int, left), default=0) if left else \
         max(bytes_.values(), default=0)
 
 
@@ -116,10 +114,8 @@ def compile_one(a, seed):
                                                 re.M)) / 1e3
     d.ptxas = sum(seconds(x) for line in times.read_text().split("\n")[1::2]
                   for x in line.split())
-    runs, d.spilled = kept(said)
-    d.runs, d.told = max(runs.values(), default=0), "A0970" in said
-    d.bodies += len(re.findall(": a second body|: a body for tensors", said))
-    d.bodies += "step by step, as asked for" in said and ": chunks of " in said
+    d.runs = max(map(int, RUNS.findall(said)), default=1)
+    d.spilled, d.told = kept(said), "A0970" in said
     d.tiles = "; ".join(re.findall(r": tiles of (\S+ rows(?: x \S+ keys)?)", said))
     return d
 
@@ -156,9 +152,9 @@ def report(a, all_):
     for name in ("passes", "rest", "ptxas"):
         total = sum(getattr(d, name) for d in ok)
         print(f"  {name:7s} {share(total, sum(times)):>5s} of it")
-    most = max(-(-d.runs // d.bodies) for d in ok)
+    most = max(d.runs for d in ok)
     print(f"runs of ptxas a kernel and body: most {most}, one in "
-          f"{share(sum(d.runs <= d.bodies for d in ok), len(ok))} of the programs")
+          f"{share(sum(d.runs == 1 for d in ok), len(ok))} of the programs")
     print(f"without spills {share(dry, len(ok))}, above {BARS['told']} bytes "
           f"{sum(d.spilled > BARS['told'] for d in ok)}, of these not told {len(quiet)}")
     worst(a, ok)

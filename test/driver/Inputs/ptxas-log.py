@@ -1,4 +1,5 @@
-# Stands in for ptxas: every kernel spills as many bytes as SPILLS says, or none. argv: a file
+# Stands in for ptxas: every kernel spills as many bytes as SPILLS says, or none; at the lower
+# level of register usage as many as LOWER says, or SPILLS. argv: a file
 # to which a line is added for each kernel, its name and the level of register usage asked for;
 # ptxas's arguments.
 import os
@@ -10,6 +11,7 @@ open(args[args.index("-o") + 1], "w").write("code")
 spills = os.environ.get("SPILLS", "0")
 option = "--register-usage-level"
 level = args[args.index(option) + 1] if option in args else "own"
+spills = os.environ.get("LOWER", spills) if level == "3" else spills
 for name in re.findall(r"\.entry (\w+)", open(args[-1]).read()):
     print(f"ptxas info    : Compiling entry function '{name}' for 'sm_90a'")
     print(f"    0 bytes stack frame, {spills} bytes spill stores, {spills} bytes spill loads")

@@ -248,10 +248,31 @@ static bool is_done(Ctx *cx, const Built *b) {
   return drv_is_amd(b) || b->recipe.text || !cg_ptxas_path(cx);
 }
 
-static void want(Yard *y, Parts *list, Part *p) {
-  for (uint32_t i = 0; i < list->n; i++)
-    if (list->at[i] == p) return;
-  if (p && !p->done) vec_push(&y->cx->session, list, p);
+// May p, a text of the kernel whose course is c, be asked for? A kernel that
+// has had its runs has none more, whatever asks for one.
+static bool may_want(const Part *p, const Course *c) {
+  return !p || p->done || c->runs < COST_PTXAS_RUNS;
+}
+
+static void want(Yard *y, Parts *list, Part *p, Course *c) {
+  bool listed = false;
+  if (!p || p->done) return;
+  c->runs++;
+  for (uint32_t i = 0; i < list->n; i++) listed |= list->at[i] == p;
+  if (!listed) vec_push(&y->cx->session, list, p);
+}
+
+// All kernels of b; false: none, as one may not.
+static bool want_all(Yard *y, Parts *list, const Built *b) {
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    if (!may_want(b->parts[i], &b->courses[i])) return false;
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    want(y, list, b->parts[i], &b->courses[i]);
+  return true;
+}
+
+static bool is_refused(Ctx *cx, const Built *b) {
+  return !b->parts && !is_done(cx, b);
 }
 
 static DrvTry first_try(const Built *b, uint32_t i) {
@@ -262,7 +283,7 @@ static DrvTry first_try(const Built *b, uint32_t i) {
 }
 
 // All kernels of b as its text has them.
-static void want_first(Yard *y, Built *b, const CgDevice *d, Parts *list) {
+static bool want_first(Yard *y, Built *b, const CgDevice *d, Parts *list) {
   uint32_t n = b->kernels.n;
   if (!b->courses) b->courses = NEWN(&y->cx->session, Course, n + 1);
   b->parts = NEWN(&y->cx->session, Part *, n + 1);
@@ -270,8 +291,8 @@ static void want_first(Yard *y, Built *b, const CgDevice *d, Parts *list) {
   for (uint32_t i = 0; i < n; i++) {
     DrvTry t = first_try(b, i);
     b->parts[i] = part_of(y, b, &ptx, i, &t);
-    want(y, list, b->parts[i]);
   }
+  return want_all(y, list, b);
 }
 
 static void note_first(Ctx *cx, Built *b) {
@@ -283,15 +304,18 @@ static void note_first(Ctx *cx, Built *b) {
     t.cost = cg_kernel_cost(&b->parts[i]->kernel);
     Course *c = &b->courses[i];
     c->shares = drv_shares(b->kernels.at[i].func);
-    drv_note_try(c, t, !b->parts[i]->told || !c->runs);
+    c->runs += !c->runs;  // that of others with the same text
+    drv_note_try(c, t);
   }
 }
 
-// Of the n variants of dev and built.
+// Of the n variants of dev and built; those of which a kernel has no run left
+// have no parts.
 static bool assemble_first(Yard *y, CgDevice *dev, Built *built, uint32_t n) {
   Parts list = {0};
   for (uint32_t i = 0; i < n; i++)
-    if (!is_done(y->cx, &built[i])) want_first(y, &built[i], &dev[i], &list);
+    if (!is_done(y->cx, &built[i]) && !want_first(y, &built[i], &dev[i], &list))
+      built[i].parts = NULL;
   if (!run(y, &list)) return false;
   for (uint32_t i = 0; i < n; i++) {
     Built *b = &built[i];
@@ -351,19 +375,28 @@ static bool next_tries(const Built *b, DrvTry *now) {
   return any;
 }
 
+// Of a text that the lower level has made better than the first code is,
+// ptxas's own makes no better.
+static bool is_idle(const Yard *y, const Course *c, const Part *p) {
+  Part lower = {.target = p->target, .level = COST_PTXAS_LOWER};
+  const Part *low = find_part(y, &lower, p->ptx);
+  return !p->done && !p->level && low && low->done &&
+         cg_kernel_flaws(&low->kernel) < c->at[0].flaws;
+}
+
 // Notes the tries `now` of the kernels of `made`, whose courses are b's. False:
 // some is still to be assembled. run: they were.
-static bool note_tries(const Built *b, const Built *made, const DrvTry *now,
-                       bool run) {
+static bool note_tries(const Yard *y, const Built *b, const Built *made,
+                       const DrvTry *now, bool run) {
   bool all = true;
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     const Part *p = made->parts[i];
     DrvTry t = now[i];
     if (drv_known_try(&b->courses[i], &t)) continue;
-    bool none = !run && !p;
+    bool none = !run && (!p || is_idle(y, &b->courses[i], p));
     t.flaws = none ? UINT64_MAX : cg_kernel_flaws(&p->kernel);
     t.cost = none ? UINT64_MAX : cg_kernel_cost(&p->kernel);
-    if (none || p->done) drv_note_try(&b->courses[i], t, run);
+    if (none || p->done) drv_note_try(&b->courses[i], t);
     else all = false;
   }
   return all;
@@ -386,10 +419,10 @@ static bool want_tries(Yard *y, const CgProgram *p, const Built *b,
     Made *made = NEW(&y->cx->session, Made);
     if (!remake(y, p, b, d, out->now, made)) break;
     y->cx->remarks.n = mark.remarks;
-    if (note_tries(b, &made->b, out->now, false)) continue;
+    if (note_tries(y, b, &made->b, out->now, false)) continue;
     for (uint32_t i = 0; i < b->kernels.n; i++)
       if (!drv_known_try(&b->courses[i], &out->now[i]))
-        want(y, list, made->b.parts[i]);
+        want(y, list, made->b.parts[i], &b->courses[i]);
     out->made = made;
     return true;
   }
@@ -409,7 +442,7 @@ static bool try_round(Yard *y, const CgProgram *p, const CgDevice *dev,
   if (!any || !run(y, &list)) return false;
   for (uint32_t i = 0; i < n; i++) {
     if (!all[i].made) continue;
-    note_tries(&built[i], &all[i].made->b, all[i].now, true);
+    note_tries(y, &built[i], &all[i].made->b, all[i].now, true);
     note(y->cx, &all[i].made->b);
   }
   return true;
@@ -433,7 +466,7 @@ static bool take_best(Yard *y, const CgProgram *p, CgDevice *dev, Built *b) {
   DiagMark mark = diag_mark(y->cx);
   if (!other || !remake(y, p, b, dev, now, &made)) return true;
   y->cx->remarks.n = mark.remarks;
-  for (uint32_t i = 0; i < b->kernels.n; i++) want(y, &list, made.b.parts[i]);
+  if (!want_all(y, &list, &made.b)) return true;
   if (!run(y, &list)) return false;
   note(y->cx, &made.b);
   deliver(y->cx, &made.b, &made.d);
@@ -475,6 +508,15 @@ static bool same_kernel(Ctx *cx, const Built *a, const Built *b, uint32_t i) {
   return same;
 }
 
+// The kernel of b with the name of record k, or NULL.
+static const Course *course_named(const Built *b, const CgKernelRecord *k) {
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    if (strcmp(b->kernels.at[i].symbol, k->symbol) == 0 &&
+        !b->kernels.at[i].lacks)
+      return &b->courses[i];
+  return NULL;
+}
+
 // Other tiles have other kernels, for which ptxas has run as often; that it
 // makes no code it says at once. Kernels that keep theirs are known; those of
 // another order of sums are others.
@@ -482,10 +524,10 @@ static Course *courses_of(Ctx *cx, const Built *b, const Built *tiles) {
   Course *all = NEWN(&cx->session, Course, tiles->kernels.n + 1);
   bool other = b->recipe.spec.ordered != tiles->recipe.spec.ordered;
   for (uint32_t i = 0; b->courses && !other && i < tiles->kernels.n; i++) {
-    if (i >= b->kernels.n) break;
-    if (same_kernel(cx, b, tiles, i))
+    const Course *had = course_named(b, &tiles->kernels.at[i]);
+    if (had) all[i].runs = had->runs;
+    if (i < b->kernels.n && same_kernel(cx, b, tiles, i))
       all[i].from = *drv_best_try(&b->courses[i]);
-    if (!b->kernels.at[i].lacks) all[i].runs = b->courses[i].runs;
   }
   return all;
 }
@@ -544,8 +586,8 @@ static bool mix(Yard *y, const CgProgram *p, const Pair *x, Built *b,
     for (uint32_t i = 0; i < n; i++) {
       best.parts[i] =
           part_of(y, &best, &ptx, i, drv_best_try(&best.courses[i]));
-      want(y, &list, best.parts[i]);
     }
+    if (!want_all(y, &list, &best)) return true;
     if (!run(y, &list)) return false;
     note(y->cx, &best);
     deliver(y->cx, &best, &dev);
@@ -576,27 +618,93 @@ static bool choose(Yard *y, const CgProgram *p, Built *b, CgDevice *d,
   return true;
 }
 
-// What is for kernels that have no smaller tiles.
-static bool last_tries(Yard *y, const CgProgram *p, CgDevice *dev, Built *b) {
-  for (uint32_t i = 0; b->courses && i < b->kernels.n; i++)
-    b->courses[i].last = true;
-  return improve(y, p, dev, b, 1);
+// Copies of some of the variants, one behind the other.
+typedef struct Batch {
+  uint32_t n, *of;  // their numbers
+  Built *b;
+  CgDevice *d;
+} Batch;
+
+static Batch batch(Ctx *cx, uint32_t most) {
+  return (Batch){.of = NEWN(&cx->session, uint32_t, most + 1),
+                 .b = NEWN(&cx->session, Built, most + 1),
+                 .d = NEWN(&cx->session, CgDevice, most + 1)};
 }
 
-// While variant b has flaws, and there are tries left.
-static bool smaller_tiles(Yard *y, const CgProgram *p, CgDevice *dev,
-                          Built *b) {
-  for (uint32_t t = 0; t < COST_ASSEMBLE_ROUNDS; t++) {
-    Made tiles;
-    if (!has_runs(b)) break;
-    if (!drv_smaller_tiles(y->cx, p, b, &tiles.b, &tiles.d))
-      return y->cx->nerrors == 0 && last_tries(y, p, dev, b);
-    tiles.b.courses = courses_of(y->cx, b, &tiles.b);
-    if (!assemble_first(y, &tiles.d, &tiles.b, 1) ||
-        !improve(y, p, &tiles.d, &tiles.b, 1) || !choose(y, p, b, dev, &tiles))
-      return false;
+static void put(Batch *x, uint32_t of, const Built *b, const CgDevice *d) {
+  x->of[x->n] = of;
+  x->b[x->n] = *b;
+  x->d[x->n++] = *d;
+}
+
+// What is for kernels that have no smaller tiles.
+static bool last_tries(Yard *y, const CgProgram *p, const Batch *all,
+                       const Batch *last) {
+  for (uint32_t k = 0; k < last->n; k++)
+    for (uint32_t i = 0; last->b[k].courses && i < last->b[k].kernels.n; i++)
+      last->b[k].courses[i].last = true;
+  if (!improve(y, p, last->d, last->b, last->n)) return false;
+  for (uint32_t k = 0; k < last->n; k++) {
+    all->b[last->of[k]] = last->b[k];
+    all->d[last->of[k]] = last->d[k];
   }
   return true;
+}
+
+// Code of smaller tiles for those of the variants that are open, have flaws and
+// tries left, goes to *tiles; those that have none to *last.
+static bool want_tiles(Yard *y, const CgProgram *p, const Batch *all,
+                       const bool *open, Batch *tiles, Batch *last) {
+  for (uint32_t i = 0; i < all->n; i++) {
+    Made m;
+    if (!open[i] || !has_runs(&all->b[i])) continue;
+    if (drv_smaller_tiles(y->cx, p, &all->b[i], &m.b, &m.d)) {
+      m.b.courses = courses_of(y->cx, &all->b[i], &m.b);
+      put(tiles, i, &m.b, &m.d);
+    } else if (y->cx->nerrors) {
+      return false;
+    } else {
+      put(last, i, &all->b[i], &all->d[i]);
+    }
+  }
+  return true;
+}
+
+// A round for all variants, as ptxas runs for them side by side. open: is there
+// more to try?
+static bool tiles_round(Yard *y, const CgProgram *p, const Batch *all,
+                        bool *open) {
+  Batch tiles = batch(y->cx, all->n), last = batch(y->cx, all->n);
+  if (!want_tiles(y, p, all, open, &tiles, &last) ||
+      !assemble_first(y, tiles.d, tiles.b, tiles.n) ||
+      !improve(y, p, tiles.d, tiles.b, tiles.n))
+    return false;
+  memset(open, 0, all->n * sizeof *open);
+  for (uint32_t k = 0; k < tiles.n; k++) {
+    uint32_t i = tiles.of[k];
+    Made m = {tiles.b[k], tiles.d[k]};
+    open[i] = !is_refused(y->cx, &m.b);
+    if (!open[i]) put(&last, i, &all->b[i], &all->d[i]);
+    else if (!choose(y, p, &all->b[i], &all->d[i], &m)) return false;
+  }
+  return last_tries(y, p, all, &last);
+}
+
+// While variants have flaws, and there are tries left.
+static bool smaller_tiles(Yard *y, const CgProgram *p, const Batch *all) {
+  bool *open = NEWN(&y->cx->session, bool, all->n + 1);
+  for (uint32_t i = 0; i < all->n; i++) open[i] = true;
+  for (uint32_t t = 0; t < COST_ASSEMBLE_ROUNDS; t++)
+    if (!tiles_round(y, p, all, open)) return false;
+  return true;
+}
+
+// How often ptxas was asked for a kernel of b in all.
+static void remark_runs(Ctx *cx, const Built *b) {
+  for (uint32_t i = 0; b->parts && i < b->kernels.n; i++)
+    if (b->courses[i].runs > 1)
+      ctx_remark(cx, "ptxas: %u runs for %s for %s", b->courses[i].runs,
+                 b->kernels.at[i].symbol, b->recipe.target->name);
 }
 
 // What no try has brought to nothing.
@@ -632,10 +740,11 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
   CgDevice *dev = p->devices + (p->ndevices - n);
   if (!assemble_first(&y, dev, built, n) || !improve(&y, p, dev, built, n))
     return false;
-  for (uint32_t i = 0; i < n; i++)
-    if (!smaller_tiles(&y, p, &dev[i], &built[i])) return false;
+  Batch all = {.n = n, .b = built, .d = dev};
+  if (!smaller_tiles(&y, p, &all)) return false;
   for (uint32_t i = 0; i < n; i++) {
     if (!has_code(cx, &built[i])) return false;
+    remark_runs(cx, &built[i]);
     remark_flaws(cx, &built[i]);
   }
   return cx->nerrors == 0;

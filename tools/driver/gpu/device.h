@@ -33,14 +33,15 @@ typedef struct DrvTry {
   uint64_t flaws, cost;
 } DrvTry;
 
-// What was tried for a kernel, the first code first (remedy.c). Code that is
-// that of another try is known without a run.
+// What was tried for a kernel of a body, the first code first (remedy.c). Code
+// that is that of another try is known without a run.
 typedef struct Course {
   DrvTry at[COST_PTXAS_CODES];
-  uint32_t n, runs;
-  bool last;    // there are no smaller tiles
-  bool shares;  // drv_shares of the first code
-  DrvTry from;  // levels that the first code has, where they are known
+  uint32_t n;
+  uint32_t runs;  // of ptxas, in whatever tiles, at most COST_PTXAS_RUNS
+  bool last;      // there are no smaller tiles
+  bool shares;    // drv_shares of the first code
+  DrvTry from;    // levels that the first code has, where they are known
 } Course;
 
 // A kernel as text for ptxas, and what it makes of it (assemble.c).
@@ -160,7 +161,7 @@ bool drv_next_try(const Course *c, const Func *f, DrvTry *next);
 // The best; the one with code and levels of t, or NULL.
 const DrvTry *drv_best_try(const Course *c);
 const DrvTry *drv_known_try(const Course *c, const DrvTry *t);
-void drv_note_try(Course *c, DrvTry t, bool run);
+void drv_note_try(Course *c, DrvTry t);
 // Do several CTAs of f share a multiprocessor, without products? Then registers
 // of a thread are a question of how many.
 bool drv_shares(const Func *f);

@@ -105,7 +105,7 @@ bool drv_judge_tries(Ctx *cx, const CgProgram *p, const Built *b, DrvTry *now) {
     t->room = drv_registers_left(cx, f, r->target);
     if (is_worth(c, f, t)) continue;
     t->flaws = t->cost = UINT64_MAX;
-    drv_note_try(c, *t, false);
+    drv_note_try(c, *t);
     all = false;
   }
   diag_forget(cx, mark);

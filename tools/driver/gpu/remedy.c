@@ -152,7 +152,6 @@ bool drv_next_try(const Course *c, const Func *f, DrvTry *next) {
   return false;
 }
 
-void drv_note_try(Course *c, DrvTry t, bool run) {
+void drv_note_try(Course *c, DrvTry t) {
   if (c->n < COST_PTXAS_CODES) c->at[c->n++] = t;
-  c->runs += run;
 }
