@@ -95,21 +95,22 @@ void oracle_read(Oracle *o, const Sym *s, const int64_t *at, Span span, Val *r,
   }
   r->at[i] =
       dtype_load(a->dtype, (const char *)a->data + off * dtype_size(a->dtype));
-  if (o->lanes) oracle_seed(o, s->param, off, r, i);
+  if (o->lanes) oracle_seed(o, (Line){s->param, off, 0, 1}, r, i);
 }
 
 int64_t oracle_read_line(Oracle *o, const Sym *s, const int64_t *at, int64_t n,
-                         double *out) {
+                         Val *r, int64_t i) {
   const OracleArg *a = &o->args[s->param];
   const Layout *l = o->prog->params.at[s->param].layout;
   uint32_t rank = o->prog->params.at[s->param].type->shape.n;
   int64_t off, last = rank ? at[rank - 1] : 0;
-  if (o->lanes || !rank || (l && l->kind != LAY_STRIDED)) return 0;
+  if (!rank || (l && l->kind != LAY_STRIDED)) return 0;
   if (!strided(a, at, rank, &off) || n > a->shape[rank - 1] - last) return 0;
-  int64_t size = dtype_size(a->dtype), step = a->stride[rank - 1] * size;
+  int64_t size = dtype_size(a->dtype), step = a->stride[rank - 1];
   const char *from = (const char *)a->data + off * size;
-  for (int64_t i = 0; i < n; i++)
-    out[i] = dtype_load(a->dtype, from + i * step);
+  for (int64_t k = 0; k < n; k++)
+    r->at[i + k] = dtype_load(a->dtype, from + k * step * size);
+  if (o->lanes) oracle_seed(o, (Line){s->param, off, step, n}, r, i);
   return n;
 }
 
@@ -193,13 +194,15 @@ static Val *whole_tensor(Oracle *o, Frame *f, const Sym *s) {
   for (uint32_t i = 0; i < s->ty.rank; i++)
     shape[i] = oracle_dim(o, f, s->ty.shape[i], NULL);
   Val *v = oracle_array(o, s->ty.rank, shape);
-  for (int64_t i = 0; i < v->n && !o->failed; i++) {
+  int64_t line = shape[v->rank - 1];
+  for (int64_t i = 0, n = line; i < v->n && !o->failed; i += n) {
     int64_t rest = i;
     for (uint32_t k = v->rank; k-- > 0;) {
       at[k] = rest % shape[k];
       rest /= shape[k];
     }
-    oracle_read(o, s, at, s->span, v, i);
+    n = n == line ? oracle_read_line(o, s, at, line, v, i) : 0;
+    if (!n) oracle_read(o, s, at, s->span, v, i), n = 1;
   }
   return v;
 }
@@ -212,7 +215,7 @@ static Val *program_param(Oracle *o, Frame *f, const Sym *s) {
              : d      ? oracle_num(oracle_eval(o, f, d))
                       : (double)NAN;
   Val *r = oracle_scalar(o, v);
-  oracle_seed(o, s->param, 0, r, 0);
+  oracle_seed(o, (Line){s->param, 0, 0, 1}, r, 0);
   return r;
 }
 

@@ -7,13 +7,14 @@
 #include "frontend/oracle.h"
 
 // A number or a dense array of them, row-major. With them, where tangents are
-// asked for, their derivatives in the directions of the walk: Oracle.lanes
-// numbers for each; NULL: all zero.
+// asked for, the derivatives of each in the directions of the walk:
+// Oracle.lanes numbers. NULL, of one or of all: zero. Most are: a direction is
+// often one element of an input.
 typedef struct Val {
   uint32_t rank;
   int64_t shape[MAX_RANK];
   int64_t n;
-  double *at, *dx;
+  double *at, **dx;
 } Val;
 
 // An element of one.
@@ -52,6 +53,7 @@ struct Oracle {
   uint32_t lanes;                 // directions of this walk, 0: values only
   const uint64_t *seeds;          // the seed of each
   uint64_t seeded[ORACLE_LANES];  // its argument and element (oracle_seed)
+  int64_t place[ORACLE_LANES];    // that element
   bool along;                     // one at least is a direction
   const OracleSlopes *dual;
   bool share_ties;   // @ties(all)
@@ -76,10 +78,9 @@ const Keys *oracle_keys(Oracle *o, Frame *f, const Sym *index);
 void oracle_read(Oracle *o, const Sym *param, const int64_t *at, Span span,
                  Val *r, int64_t i);
 // n neighbours along its last axis: how many it has read, all or none; where
-// there are tangents, where one is out of range and where its layout has them
-// apart, none.
+// one is out of range and where its layout has them apart, none.
 int64_t oracle_read_line(Oracle *o, const Sym *param, const int64_t *at,
-                         int64_t n, double *out);
+                         int64_t n, Val *r, int64_t i);
 bool oracle_place(Oracle *o, const Param *p, const OracleArg *a,
                   const int64_t *at, int64_t *off);
 uint64_t oracle_key(const Frame *f, const void *node, uint64_t vary);
@@ -101,13 +102,24 @@ void oracle_flow(Oracle *o, Val *r, int64_t ri, const Val *x, int64_t xi,
 // Those of all x go to r from ri on.
 void oracle_carry(Oracle *o, Val *r, int64_t ri, const Val *x);
 // r[i] is op of a and b.
-void oracle_flow2(Oracle *o, int op, Val *r, int64_t i, At a, At b);
+void oracle_flow_of2(Oracle *o, int op, Val *r, int64_t i, At a, At b);
+static inline void oracle_flow2(Oracle *o, int op, Val *r, int64_t i, At a,
+                                At b) {
+  bool flows = (a.v->dx && a.v->dx[a.i]) || (b.v->dx && b.v->dx[b.i]);
+  bool new = !r->dx && (a.v->dx || b.v->dx);
+  if (flows || new) oracle_flow_of2(o, op, r, i, a, b);
+}
 // r is the largest or least of the n values x.
 void oracle_flow_most(Oracle *o, Val *r, Val *const *x, int64_t n);
 // r[i] is x or y, the larger or the less.
 void oracle_flow_either(Oracle *o, Val *r, int64_t i, At x, At y);
-// r[i] was read from element `off` of an argument.
-void oracle_seed(Oracle *o, uint32_t arg, int64_t off, Val *r, int64_t i);
+// Elements of an argument: `first`, and n - 1 behind it, each `step` further.
+typedef struct Line {
+  uint32_t arg;
+  int64_t first, step, n;
+} Line;
+// They were read to r[i] and what is behind it.
+void oracle_seed(Oracle *o, Line from, Val *r, int64_t i);
 // Element `off` of an output receives v[i].
 void oracle_weigh(Oracle *o, uint32_t arg, int64_t off, const Val *v,
                   int64_t i);

@@ -8,23 +8,36 @@
 #include <string.h>
 
 // ---------------------------------------------------------------- rules
+static void may_have_tangents(Oracle *o, Val *v) {
+  if (!v->dx) v->dx = NEWN(&o->arena, double *, v->n + 1);
+}
+
+// Those of an element; zero at first.
+static double *tangents(Oracle *o, Val *v, int64_t i) {
+  may_have_tangents(o, v);
+  if (!v->dx[i]) v->dx[i] = NEWN(&o->arena, double, o->lanes);
+  return v->dx[i];
+}
+
 // A tangent of zero stays zero whatever the slope: a value that a direction
 // does not change has no derivative there, even beside a pole.
-static void flow(Oracle *o, Val *r, int64_t ri, const double *x, double slope) {
+static void flow(Oracle *o, double *to, const double *x, double slope) {
   uint32_t n = o->lanes;
-  if (!r->dx) r->dx = NEWN(&o->arena, double, (size_t)(r->n + 1) * n);
-  double *to = r->dx + ri * n;
-  if (o->dual->rounding == 0 && isfinite(slope)) {
+  if (o->dual->rounding != 0 || !isfinite(slope)) {
+    for (uint32_t l = 0; l < n; l++)
+      if (x[l] != 0) to[l] += oracle_round(o, slope * x[l]);
+  } else if (n == ORACLE_LANES) {  // a count that compilers unroll
+    for (uint32_t l = 0; l < ORACLE_LANES; l++) to[l] += slope * x[l];
+  } else {
     for (uint32_t l = 0; l < n; l++) to[l] += slope * x[l];
-    return;
   }
-  for (uint32_t l = 0; l < n; l++)
-    if (x[l] != 0) to[l] += oracle_round(o, slope * x[l]);
 }
 
 void oracle_flow(Oracle *o, Val *r, int64_t ri, const Val *x, int64_t xi,
                  double slope) {
-  if (x->dx && slope != 0) flow(o, r, ri, x->dx + xi * o->lanes, slope);
+  if (!x->dx || slope == 0) return;
+  may_have_tangents(o, r);
+  if (x->dx[xi]) flow(o, tangents(o, r, ri), x->dx[xi], slope);
 }
 
 void oracle_carry(Oracle *o, Val *r, int64_t ri, const Val *x) {
@@ -48,8 +61,7 @@ static Slopes slopes_of(int op, double a, double b) {
   }
 }
 
-void oracle_flow2(Oracle *o, int op, Val *r, int64_t i, At a, At b) {
-  if (!a.v->dx && !b.v->dx) return;
+void oracle_flow_of2(Oracle *o, int op, Val *r, int64_t i, At a, At b) {
   Slopes s = slopes_of(op, a.v->at[a.i], b.v->at[b.i]);
   oracle_flow(o, r, i, a.v, a.i, s.a);
   oracle_flow(o, r, i, b.v, b.i, s.b);
@@ -101,32 +113,46 @@ static bool is_seeded(const Oracle *o, uint64_t element) {
   return found;
 }
 
-void oracle_seed(Oracle *o, uint32_t arg, int64_t off, Val *r, int64_t i) {
-  if (!o->lanes || !is_seeded(o, element_of(arg, off))) return;
+static void seed(Oracle *o, uint32_t lane, Val *r, int64_t i, double t) {
+  if (t == 0) return;
+  if (o->dual->read) o->dual->read[o->seeds[lane]] = true;
+  tangents(o, r, i)[lane] = t;
+}
+
+// A direction that is one element meets one of a line's at most, or, if the
+// tensor repeats them, all.
+static void seed_element(Oracle *o, uint32_t lane, Line x, Val *r, int64_t i) {
+  int64_t away = o->place[lane] - x.first;
+  if (x.step == 0) {
+    for (int64_t k = 0; away == 0 && k < x.n; k++) seed(o, lane, r, i + k, 1);
+    return;
+  }
+  int64_t k = away / x.step;
+  if (away % x.step == 0 && k >= 0 && k < x.n) seed(o, lane, r, i + k, 1);
+}
+
+void oracle_seed(Oracle *o, Line x, Val *r, int64_t i) {
+  if (!o->lanes || (x.n == 1 && !is_seeded(o, element_of(x.arg, x.first))))
+    return;
   for (uint32_t l = 0; l < o->lanes; l++) {
     const OracleSeed *s = &o->dual->seeds[o->seeds[l]];
-    if (s->arg != arg) continue;
-    double t =
-        s->along ? s->along[off] : off == offset_of(&o->args[arg], s->at);
-    if (t == 0) continue;
-    if (o->dual->read) o->dual->read[o->seeds[l]] = true;
-    if (!r->dx) r->dx = NEWN(&o->arena, double, (size_t)(r->n + 1) * o->lanes);
-    r->dx[i * o->lanes + l] = t;
+    if (s->arg != x.arg) continue;
+    if (!s->along) seed_element(o, l, x, r, i);
+    for (int64_t k = 0; s->along && k < x.n; k++)
+      seed(o, l, r, i + k, s->along[x.first + k * x.step]);
   }
 }
 
 void oracle_weigh(Oracle *o, uint32_t arg, int64_t off, const Val *v,
                   int64_t i) {
-  if (!v->dx) return;
+  const double *dx = v->dx ? v->dx[i] : NULL;
+  if (!dx) return;
   double *to = o->dual->tangents ? o->dual->tangents[arg] : NULL;
-  for (uint32_t l = 0; to && l < o->lanes; l++)
-    to[off] += v->dx[i * o->lanes + l];
+  for (uint32_t l = 0; to && l < o->lanes; l++) to[off] += dx[l];
   const double *w = o->dual->weights ? o->dual->weights[arg] : NULL;
   if (!w) return;
-  for (uint32_t l = 0; l < o->lanes; l++) {
-    double t = v->dx[i * o->lanes + l];
-    if (t != 0) o->dual->slopes[o->seeds[l]] += w[off] * t;
-  }
+  for (uint32_t l = 0; l < o->lanes; l++)
+    if (dx[l] != 0) o->dual->slopes[o->seeds[l]] += w[off] * dx[l];
 }
 
 // ---------------------------------------------------------------- reads
@@ -281,7 +307,8 @@ static void visit(Oracle *o, const int64_t *dims, const int64_t *coord) {
     o->along = false;
     for (uint32_t l = 0; l < o->lanes; l++) {
       const OracleSeed *s = &o->dual->seeds[o->seeds[l]];
-      o->seeded[l] = element_of(s->arg, offset_of(&o->args[s->arg], s->at));
+      o->place[l] = offset_of(&o->args[s->arg], s->at);
+      o->seeded[l] = element_of(s->arg, o->place[l]);
       o->along |= s->along != NULL;
     }
     oracle_point(o, dims, coord);

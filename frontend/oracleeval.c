@@ -285,8 +285,8 @@ static uint32_t operands(const Expr *e) {
 }
 
 static void scale_tangents(const Oracle *o, Val *r, int64_t i, double by) {
-  for (uint32_t l = 0; r->dx && l < o->lanes; l++)
-    r->dx[i * o->lanes + l] *= by;
+  double *dx = r->dx ? r->dx[i] : NULL;
+  for (uint32_t l = 0; dx && l < o->lanes; l++) dx[l] *= by;
 }
 
 static Val *accumulate(Oracle *o, Val *acc, const Val *x, int b) {
@@ -639,7 +639,7 @@ static void read_param(Oracle *o, const Expr *e, const Axes *ax, int64_t *at,
   uint32_t rank = e->a->ty.rank;
   int64_t n = last && !last->fresh && last->n > 0 ? last->n : 1;
   for (int64_t i = 0; i < r->n && !o->failed; i += n) {
-    if (n == 1 || !oracle_read_line(o, p, at, n, r->at + i))
+    if (n == 1 || !oracle_read_line(o, p, at, n, r, i))
       for (int64_t k = 0; k < n && !o->failed; k++) {
         oracle_read(o, p, at, e->span, r, i + k);
         at[rank - 1] += n > 1;

@@ -36,6 +36,10 @@ static bool rounds(const Expr *e) {
 void oracle_round_made(Oracle *o, const Expr *e, Val *v) {
   if (!o->dual || o->dual->rounding == 0 || o->failed || !rounds(e)) return;
   for (int64_t i = 0; i < v->n; i++) v->at[i] = oracle_round(o, v->at[i]);
-  for (int64_t i = 0; v->dx && i < v->n * o->lanes; i++)
-    v->dx[i] = oracle_round(o, v->dx[i]);
+  for (int64_t i = 0; v->dx && i < v->n; i++) {
+    double *dx = v->dx[i];
+    if (!dx) o->rounded += o->lanes;  // zeros, which stay
+    for (uint32_t l = 0; dx && l < o->lanes; l++)
+      dx[l] = oracle_round(o, dx[l]);
+  }
 }

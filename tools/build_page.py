@@ -3,7 +3,7 @@
 with diagnostics, the canonical text, what the passes derived and the picture of
 the masks. Static files, no server code.
 
-    tools/build_page.py [-o build/page] [--build build]
+    tools/build_page.py [-o build/page] [--build build] [-O 1]
 
 Needs clang-22 with lld, Debian's wasi-libc and libclang-rt-22-dev-wasm32, and a
 build tree (for what flex, bison and CMake made)."""
@@ -18,7 +18,7 @@ import sys
 TOP = pathlib.Path(__file__).resolve().parent.parent
 PAGE = TOP / "tools/page"
 CLANG = "clang-22"
-FLAGS = ["--target=wasm32-wasi", "--sysroot=/usr", "-std=gnu11", "-O1", "-w",
+FLAGS = ["--target=wasm32-wasi", "--sysroot=/usr", "-std=gnu11", "-w",
          "-D_GNU_SOURCE", "-mllvm", "-wasm-enable-sjlj",
          "-mllvm", "-wasm-use-legacy-eh=true", "-ffp-contract=off",
          "-isystem", str(PAGE / "wasi"), "-isystem", "/usr/include/wasm32-wasi"]
@@ -42,12 +42,12 @@ def sources(build):
 
 
 def compile_one(args):
-    source, objects, build = args
+    source, objects, build, level = args
     name = str(source.relative_to(TOP)).replace("/", "_")
     out = objects / (name + ".o")
     done = subprocess.run(
-        [CLANG, *FLAGS, f"-I{TOP}", f"-I{build}", f"-I{build / 'frontend'}",
-         "-c", str(source), "-o", str(out)], capture_output=True, text=True)
+        [CLANG, *FLAGS, f"-O{level}", f"-I{TOP}", f"-I{build}",
+         f"-I{build / 'frontend'}", "-c", str(source), "-o", str(out)], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{source}:\n{done.stderr}")
     return out
@@ -69,13 +69,15 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     ap.add_argument("-o", "--out", type=pathlib.Path, default=TOP / "build/page")
     ap.add_argument("--build", type=pathlib.Path, default=TOP / "build")
+    ap.add_argument("-O", dest="level", default="1", help="as the compiler's")
     ap.add_argument("--jobs", type=int, default=os.cpu_count())
     a = ap.parse_args()
     if not shutil.which(CLANG):
         sys.exit(f"{CLANG} is not there")
     objects = a.out.resolve() / "objects"
     objects.mkdir(parents=True, exist_ok=True)
-    todo = [(s, objects, a.build.resolve()) for s in sources(a.build.resolve())]
+    todo = [(s, objects, a.build.resolve(), a.level)
+            for s in sources(a.build.resolve())]
     try:
         with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
             made = list(pool.map(compile_one, todo))

@@ -45,6 +45,9 @@ html_theme_options = {{"description": "attention and recurrences, compiled",
 html_extra_path, root_doc = ["index.html"], "README"
 html_copy_source = html_show_sourcelink = False
 html_static_path, html_css_files = ["_static"], ["site.css"]
+templates_path, html_context = ["_templates"], {{"parts": {parts!r}}}
+html_sidebars = {{"**": ["about.html", "parts.html", "relations.html",
+                        "searchbox.html"]}}
 
 def setup(app):
     app.add_lexer("attn", attn_lexer.AttnLexer)
@@ -53,6 +56,19 @@ def setup(app):
 CSS = """\
 div.body { max-width: 60em } div.highlight pre { overflow-x: auto }
 table.docutils td, table.docutils th { vertical-align: top }
+"""
+# The parts of the site beside each page. Sphinx would make them of all headings
+# of all pages, for each page again: more than half of the time.
+SIDEBAR = """\
+{% for part, pages in parts %}
+<p class="caption" role="heading"><span class="caption-text">{{ part }}</span></p>
+<ul>
+{% for name, title in pages %}
+<li class="toctree-l1{{ " current" if name == pagename }}"><a class="reference
+internal" href="{{ pathto(name) }}">{{ title|e }}</a></li>
+{% endfor %}
+</ul>
+{% endfor %}
 """
 FIRST = pathlib.Path("README.md")
 TREE = """
@@ -132,6 +148,11 @@ def pages():
                     yield part, p.relative_to(TOP)
 
 
+def title(page):
+    """Its first heading, without marks."""
+    return re.search(r"^# (.*)", (TOP / page).read_text(), re.M)[1].replace("`", "")
+
+
 def links(page, text, have):
     """Links to what the site has not become text."""
     def link(m):
@@ -155,19 +176,21 @@ def write(folder, version):
         shutil.copy(TOP / p, folder / p)
     trees = {}
     for part, p in listed:
-        trees.setdefault(part, []).append(str(p)[:-3])
+        trees.setdefault(part, []).append((str(p)[:-3], title(p)))
     for p in [FIRST] + [p for _, p in listed]:
         text = links(p, (TOP / p).read_text(), have)
         if p == FIRST:
-            text += "".join(TREE.format(part=part, names="\n".join(names))
+            text += "".join(TREE.format(part=part, names="\n".join(n for n, _ in names))
                             for part, names in trees.items())
         (folder / p).parent.mkdir(parents=True, exist_ok=True)
         (folder / p).write_text(text)
     (folder / "index.html").write_text(
         '<meta http-equiv="refresh" content="0; url=README.html">\n')
-    (folder / "conf.py").write_text(CONF.format(here=str(folder),
-                                                version=version))
+    (folder / "conf.py").write_text(CONF.format(
+        here=str(folder), version=version, parts=list(trees.items())))
     (folder / "attn_lexer.py").write_text(LEXER.format(grammar=str(GRAMMAR)))
+    (folder / "_templates").mkdir()
+    (folder / "_templates/parts.html").write_text(SIDEBAR)
     (folder / "_static").mkdir()
     (folder / "_static/site.css").write_text(CSS)
 

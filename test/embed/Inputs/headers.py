@@ -8,7 +8,8 @@ attnc, std, out, runtime = sys.argv[1:]
 names = []
 for path in sorted(pathlib.Path(std).glob("*/*.attn")):
     header = pathlib.Path(out, path.stem + ".h")
-    done = subprocess.run([attnc, "--emit=header", path, "-o", header],
+    done = subprocess.run([attnc, "--emit=header", path, "--target",
+                           "cpu:x86-64-v3", "-o", header],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     names.append(header.name)
