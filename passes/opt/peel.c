@@ -13,10 +13,10 @@
 // visit the same coordinates in the same order. A loop that is empty whatever
 // the arguments is left out, one that branches on %full (pass mask_branch) is
 // left alone, and one with long text, with a loop over elements inside, or that
-// reads tiles and multiplies nothing, stays one loop, whose steps all mask.
-// Code whose text counts (full_tiles_short) is left to mask_branch at level
-// tile. Works from level tile on. Needs: fold afterwards. Tests:
-// test/passes/peel/.
+// reads tiles as they lie in memory and multiplies nothing, stays one loop,
+// whose steps all mask. Code whose text counts (full_tiles_short) is left to
+// mask_branch at level tile. Works from level tile on. Needs: fold afterwards.
+// Tests: test/passes/peel/.
 #include "ir/layout.h"
 #include "passes/support/balance.h"
 #include "passes/support/cost.h"
@@ -85,15 +85,18 @@ static bool is_walked(const Func *f, const Region *r) {
   return any;
 }
 
-// Does a step read tiles of memory, element by element, and multiply nothing?
-// It waits for these, not for a mask.
+// Does a step read tiles of memory as they lie there, and multiply nothing? It
+// waits for these, not for a mask.
 static bool is_read(const Func *f, const Region *r) {
   bool reads = false;
   for (const Op *op = r->first; op; op = op->next) {
     if (op->nregions || op->code == OP_MMA || op->code == OP_WGMMA ||
         op->code == OP_SFILL)
       return false;
-    reads |= op->code == OP_GLOAD && full_tiles_is(ir_type(f, op->res[0]));
+    const Type *t = op->code == OP_GLOAD ? ir_type(f, op->res[0]) : NULL;
+    if (!t || !full_tiles_is(t)) continue;
+    if (t->layout != LY_LIN) return false;
+    reads = true;
   }
   return reads;
 }
