@@ -136,20 +136,29 @@ static bool amd(const Place *p) {
   return p->target->gpu.vendor == VENDOR_AMD;
 }
 
+typedef struct Sums {
+  const Func *f;
+  bool ok, keys;  // keys are along tiles
+} Sums;
+
 static void note_sums(void *data, Op *op) {
-  Beside *x = data;
+  Sums *x = data;
   x->ok &= op->code != OP_SCAN && op->code != OP_TRINV;
-  x->ok &= op->code != OP_DOT || !lane_is_product(x->p->f, op);
+  x->ok &= op->code != OP_DOT || !lane_is_product(x->f, op);
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *t = ir_type(x->f, op->res[i]);
+    x->keys |= t->kind == TK_ELEM && t->n > 1 && lane_has_key(x->f, t);
+  }
 }
 
-// Nor are the tiles multiplied of the only task of a phase whose loops sum what
+// Nor are the tiles multiplied of tasks of one point each, whose loops sum what
 // keys have: an element is in one thread, not in one of each warp. On AMD
 // the tiles of products spill less.
 static void plan_sums(Place *p) {
-  Beside x = {.p = p, .ok = !p->f->grid.n && !p->map && !ir_has_steps(p->f)};
-  if (amd(p)) return;
+  Sums x = {.f = p->f, .ok = !p->map && !ir_has_steps(p->f)};
+  if (amd(p) || p->lane >= 0) return;
   ir_walk(p->f->body, note_sums, &x);
-  p->map |= x.ok;
+  p->map |= x.ok && (x.keys || !p->f->grid.n);
 }
 
 typedef struct Count {

@@ -12,8 +12,9 @@
 // Several streams of keys have sums of their own; two sums in one take half of
 // the registers while the next loop runs. Of the ops behind a loop that need
 // nothing of it those go in front of it which leave less to be kept in
-// fragments through it; loads of what nothing writes too. Level frag.
-// Needs: lower_gpu. Tests: test/passes/sched_pressure/.
+// fragments through it; loads of what nothing writes, and stores of what
+// nothing reads, too. Level frag. Needs: lower_gpu. Tests:
+// test/passes/sched_pressure/.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/support/cost.h"
@@ -36,6 +37,8 @@ typedef struct Early {
   Func *f;
   uint32_t threads;
   const Op *loop;
+  bool steps;         // of a recurrence, whose stores wait but for triangles
+  bool stores;        // some could move
   bool *ready;        // by value: there before the loop
   bool *kept;         // by value: counted
   bool *within;       // by value: the loop keeps it itself
@@ -70,9 +73,11 @@ static bool is_result(const Op *op) {
 static bool can_move(const Early *e, const Op *op) {
   bool load = op->code == OP_GLOAD && !ir_is_stored(e->f->body, op->args[0]);
   bool tile = op->nres == 1 && ir_type(e->f, op->res[0])->kind == TK_SMEM;
+  bool triangle = is_triangle(e->loop);
   bool pure = load || op_info(op->code)->flags & OPF_PURE ||
-              (is_triangle(e->loop) && (op->code == OP_SLOAD || is_result(op)));
-  if (op->nregions || op->nres > 1 || !pure || (tile && !is_triangle(e->loop)))
+              (triangle && op->code == OP_SLOAD) ||
+              ((triangle || !e->steps) && is_result(op));
+  if (op->nregions || op->nres > 1 || !pure || (tile && !triangle))
     return false;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (!e->ready[op->args[i]]) return false;
@@ -96,6 +101,7 @@ static void begin(Early *e) {
     e->ready[v] = true, e->kept[v] = false;
   for (const Op *op = e->loop; op; op = op->next) hide(e, op);
   e->ops.n = 0;
+  e->stores = false;
 }
 
 static void set(Early *e, Moving *m, bool here) {
@@ -108,13 +114,18 @@ static void find(Early *e, Arena *a) {
     if (!can_move(e, op)) continue;
     Moving m = {.op = op};
     set(e, &m, true);
+    e->stores |= !e->steps && op->code == OP_GSTORE;
     vec_push(a, &e->ops, m);
   }
 }
 
 // ---------------------------------------------------------------- what it costs
+// Coordinates are a thread's first one and constants, which stores need again
+// wherever they stand.
 static int32_t size_of(Early *e, Value v) {
   int32_t *n = &e->size[v];
+  const Op *op = ir_def(e->f, v);
+  if (e->stores && op && op->code == OP_COORD) return SIZE_FREE;
   if (*n == SIZE_UNKNOWN)
     *n = pressure_free(e->f, v)
              ? SIZE_FREE
@@ -262,6 +273,7 @@ bool pass_sched_pressure(Ctx *cx, Module *m, const PassOpt *opt) {
     if (!launch) continue;
     Early e = {.f = f,
                .threads = ir_group_threads(f, launch),
+               .steps = ir_has_steps(f),
                .ready = NEWN(&cx->scratch, bool, f->values.n),
                .kept = NEWN(&cx->scratch, bool, f->values.n),
                .within = NEWN(&cx->scratch, bool, f->values.n),

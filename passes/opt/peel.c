@@ -12,10 +12,11 @@
 // multiples of the step from %lo (pass tile sees to that), so the three loops
 // visit the same coordinates in the same order. A loop that is empty whatever
 // the arguments is left out, one that branches on %full (pass mask_branch) is
-// left alone, and one with long text, or with a loop over elements inside,
-// stays one loop, whose steps all mask. Code whose text counts
-// (full_tiles_short) is left to mask_branch at level tile. Works from level
-// tile on. Needs: fold afterwards. Tests: test/passes/peel/.
+// left alone, and one with long text, with a loop over elements inside, or that
+// reads tiles as they lie in memory and multiplies nothing, stays one loop,
+// whose steps all mask. Code whose text counts (full_tiles_short) is left to
+// mask_branch at level tile. Works from level tile on. Needs: fold afterwards.
+// Tests: test/passes/peel/.
 #include "ir/layout.h"
 #include "passes/support/balance.h"
 #include "passes/support/cost.h"
@@ -84,6 +85,22 @@ static bool is_walked(const Func *f, const Region *r) {
   return any;
 }
 
+// Does a step read tiles of memory as they lie there, and multiply nothing? It
+// waits for these, not for a mask.
+static bool is_read(const Func *f, const Region *r) {
+  bool reads = false;
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->nregions || op->code == OP_MMA || op->code == OP_WGMMA ||
+        op->code == OP_SFILL)
+      return false;
+    const Type *t = op->code == OP_GLOAD ? ir_type(f, op->res[0]) : NULL;
+    if (!t || !full_tiles_is(t)) continue;
+    if (t->layout != LY_LIN) return false;
+    reads = true;
+  }
+  return reads;
+}
+
 // Then a mask is little of a step, and two more copies are most of what an
 // assembler has to do; sooner so of NVIDIA's code for tensors of any strides.
 static bool is_long(const Peel *p) {
@@ -91,7 +108,7 @@ static bool is_long(const Peel *p) {
   const Target *t = p->opt->target;
   bool nv = t && t->kind == TARGET_GPU && t->gpu.vendor != VENDOR_AMD;
   bool any = full_tiles_short(p->opt);
-  if (nv && is_walked(p->f, r)) return true;
+  if (nv && (is_walked(p->f, r) || is_read(p->f, r))) return true;
   if (balance_text(p->f, r) > (any ? COST_PEEL_ANY : COST_PEEL_CODE))
     return true;
   return nv && t->gpu.hopper && full_tiles_long_pairs(p->f, r);

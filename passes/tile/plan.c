@@ -872,6 +872,8 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
     return p;
   }
   if (columns_plan(cx, f, opt, &p)) return p;
+  p.alone = tg->gpu.vendor != VENDOR_AMD && tile_has_row_alone(f, p.lane);
+  if (p.alone) p.lane = -1;
   p.tile_q = tile_gpu_rows(cx, f, tg, p.lane);
   // AMD: two workgroups share a CU; K and V wait in registers too, as queries
   // do while there are enough.

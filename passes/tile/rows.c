@@ -111,3 +111,27 @@ int64_t tile_gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
   if (tg->gpu.vendor == VENDOR_AMD) return HW_GROUP_WARPS * tg->gpu.rows;
   return s.ok && s.keys ? 2 * HW_GROUP_ROWS : HW_GROUP_ROWS;
 }
+
+typedef struct Alone {
+  const Func *f;
+  uint32_t lane;
+  bool keys, ok;
+} Alone;
+
+static void note_alone(void *data, Op *op) {
+  Alone *a = data;
+  a->keys |= op->code == OP_KREDUCE;
+  if (op->parent == a->f->body) return;
+  for (uint32_t i = 0; i < op->nres; i++)
+    a->ok &= !type_has_axis(ir_type(a->f, op->res[i]), a->lane);
+}
+
+bool tile_has_row_alone(const Func *f, int lane) {
+  int64_t n;
+  Alone a = {.f = f, .lane = (uint32_t)lane, .ok = true};
+  if (lane < 0 || !dim_is_const(&f->mod->dims, f->axes.at[lane].extent, &n) ||
+      n != 1)
+    return false;
+  ir_walk(f->body, note_alone, &a);
+  return a.ok && a.keys;
+}

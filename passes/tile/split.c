@@ -465,7 +465,7 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   // where tasks are few.
   bool few = opt->few || opt->brief;
   if (p->ntested && !(gpu && few)) why = "a phase before has their bounds";
-  if (gpu && p->tile_q < HW_GROUP_ROWS)
+  if (gpu && p->tile_q < HW_GROUP_ROWS && !p->alone)
     why = "their sums leave no registers for that";
   if (why) {
     ctx_remark(cx, "%s: keys are not split among tasks: %s", f->name, why);

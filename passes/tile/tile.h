@@ -38,6 +38,7 @@ typedef struct TilePlan {
   uint64_t serial;     // axes of which a task has all (adds.c)
   uint64_t pieces_of;  // axes of steps in a chunk (support/pieces.c)
   bool mats;           // a CPU has tile registers for its products
+  bool alone;  // a GPU's task has one row, of which its loops know nothing
 } TilePlan;
 
 // What a function of a split program does.
@@ -116,6 +117,9 @@ void tile_unclamp(Ctx *cx, Func *f);
 // Rows of a GPU's tile of keys' products, and whether a product's keys are
 // added to another's (rows.c).
 int64_t tile_gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane);
+// Is there but one row along the lane, and nothing in a loop over keys that
+// varies with it? More rows of a tile would have the same sums.
+bool tile_has_row_alone(const Func *f, int lane);
 bool tile_joined(const Func *f, const Op *dot, int lane);
 // Of a sum of two products of rows and keys the one that is added to the other
 // by its product (bias_mma.c); NULL: op is none.

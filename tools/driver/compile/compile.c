@@ -398,6 +398,11 @@ static bool is_dealt(const Module *m) {
   return dealt;
 }
 
+// No token waits for a gradient: its calls of few rows take the code for all.
+static bool has_few(const Decl *prog) {
+  return drv_is_decode(prog) && !(prog->derived && prog->derived->gradient);
+}
+
 // In front of the device just made, of a program for decoding: its kernel for
 // few rows, those of one group of warps; fewest: of one warp.
 // together: behind one that has a phase for keys that all sequences share,
@@ -411,7 +416,7 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, uint32_t how,
   const Recipe *r = &whole->recipe;
   DimTab *dims = p->dims;
   CgDevice d;
-  if (!drv_is_decode(r->spec.prog) || r->opt.few || r->opt.general ||
+  if (!has_few(r->spec.prog) || r->opt.few || r->opt.general ||
       !r->target->gpu.hopper || (brief && !drv_finds_bounds(whole)))
     return false;
   *few = (Built){.recipe = *r, .program = whole->program};
