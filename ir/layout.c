@@ -300,6 +300,34 @@ uint32_t frag_warps_bytes(const Type *t) {
   return THREADS * frag_warps_words(t) * WORD;
 }
 
+uint32_t frag_peers_bytes(const Func *f, const Op *op) {
+  enum { LANES = 32, WARPS = 4, BLOCK = 8, WORDS = 4, WORD = 4 };
+  uint32_t words = 0;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Type *t = ir_type(f, op->res[i]);
+    words += t->slice ? 2 : t->ext[1] / BLOCK * WORDS;
+  }
+  words *= (uint32_t)ir_attr_i(op, AT_CLUSTER, 1);
+  uint32_t warps = ir_attr_i(op, AT_DEALT, 0) ? 1 : WARPS;
+  return words * warps * LANES * WORD;
+}
+
+typedef struct PeersBytes {
+  const Func *f;
+  int64_t n;
+} PeersBytes;
+
+static void add_peers(void *data, Op *op) {
+  PeersBytes *all = data;
+  if (op->code == OP_PEERS) all->n += frag_peers_bytes(all->f, op);
+}
+
+int64_t frag_peers_all(const Func *f) {
+  PeersBytes all = {f, 0};
+  ir_walk(f->body, add_peers, &all);
+  return all.n;
+}
+
 uint32_t smem_skew_bytes(const Type *result) {
   return result->ext[0] * (result->ext[1] + SKEW_MORE) *
          (uint32_t)dtype_size(result->dtype);

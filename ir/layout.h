@@ -80,6 +80,10 @@ const char *smem_error(const Type *t);
 // Shared memory of a group for `fwarps`: of a tile a quarter of the registers
 // of all its threads, of a slice all; and so many words of a thread at a time.
 uint32_t frag_warps_bytes(const Type *t);
+// Shared memory of a group for what the CTAs of a cluster send it to be joined
+// by `peers`: of one, of all.
+uint32_t frag_peers_bytes(const Func *f, const Op *op);
+int64_t frag_peers_all(const Func *f);
 uint32_t frag_warps_words(const Type *t);
 
 // Shared memory of a group for `skew`: a row of a warp has the columns of the

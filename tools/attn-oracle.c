@@ -14,6 +14,7 @@
 
 #include "ir/layout.h"
 #include "passes/pass.h"
+#include "passes/support/cost.h"
 #include "passes/support/relief.h"
 #include "tools/driver/run/gen.h"
 #include "tools/plan/plan.h"
@@ -42,7 +43,8 @@ static const char usage[] =
     "                     each runs in a process of its own\n"
     "  --relief=LEVEL     GPUs: all kernels as where ptxas would spill\n"
     "                     (passes/support/relief.h)\n"
-    "  --few              GPUs: then the code that calls with few rows take\n"
+    "  --few              GPUs: then the code that calls with few rows take, and\n"
+    "                     that with clusters\n"
     "  --condition=U      also allow 4 times what inputs wrong by U change\n"
     "  --draws=N          of N draws of what is wrong, if not more\n"
     "  --limit=SECONDS    of the processor, for each of several targets\n"
@@ -421,6 +423,7 @@ Module *run_lower(Ctx *cx, const Options *o, Decl *d) {
                     .strided = o->strided,
                     .few = o->group,
                     .fewest = o->warp,
+                    .cluster = o->cluster,
                     .verify_each = true};
   if (o->target && !o->passes) return plan_fit(cx, s, o->target, &opt);
   Module *m = drv_lower_attn(cx, s, o->target);
@@ -462,6 +465,25 @@ static bool has_few(Ctx *cx, const Options *o, Decl *d, Module *m,
   return opt.few;
 }
 
+static void find_peers(void *data, Op *op) {
+  *(bool *)data |= op->code == OP_PEERS;
+}
+
+// The same with clusters, if the code for few rows has a body that has some.
+static bool run_clusters(Ctx *cx, const Options *few, Decl *d,
+                         Run *const *known) {
+  Options o = *few;
+  o.cluster = COST_CLUSTER_SIZE;
+  Module *m = run_lower(cx, &o, d);
+  bool some = false;
+  for (uint32_t i = 0; m && i < m->funcs.n; i++)
+    ir_walk(m->funcs.at[i]->body, find_peers, &some);
+  if (!some) return m != NULL;
+  if (!run_module(cx, &o, d, m, known)) return false;
+  printf("%s: same, of few rows in clusters\n", d->name);
+  return true;
+}
+
 static bool run_program(Ctx *cx, const Options *o, Decl *d, Run *const *known) {
   Module *m = run_lower(cx, o, d);
   Options few;
@@ -469,6 +491,7 @@ static bool run_program(Ctx *cx, const Options *o, Decl *d, Run *const *known) {
   if (has_few(cx, o, d, m, &few)) {
     if (!run_module(cx, &few, d, run_lower(cx, &few, d), known)) return false;
     printf("%s: same, as of few rows\n", d->name);
+    if (!run_clusters(cx, &few, d, known)) return false;
   }
   printf("%s: same\n", d->name);
   return true;

@@ -78,7 +78,7 @@ typedef struct Gpu {
   uint32_t shared;   // bytes of the program's shared memory
   uint32_t scratch;  // code generation's own, behind it: of each group,
   uint32_t outside;  // and (1) of code outside of roles
-  uint32_t scratch_at, pin_at;
+  uint32_t scratch_at, pin_at, peers_at;  // the last: barriers of `peers`
   uint32_t stay_at;   // in a group's scratch: of the next slice that stays
   uint32_t barriers;  // named barriers given to groups
   bool dense;         // tensors are what the vendor's `dense` tells
@@ -378,7 +378,11 @@ extern GpuEmit gpu_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
 extern GpuEmit nv_ftrinv;  // codegen/nv/tri.c
 extern GpuEmit nv_skew;    // codegen/nv/skew.c
 extern GpuEmit nv_fwarps;  // codegen/nv/fwarps.c
-extern GpuEmit nv_fdeal;   // codegen/nv/fdeal.c
+extern GpuEmit nv_peers;   // codegen/nv/peers.c
+// Their barriers, by one thread; by all, when these are there.
+void nv_peers_init(Gpu *n);
+void nv_peers_begin(Gpu *n);
+extern GpuEmit nv_fdeal;  // codegen/nv/fdeal.c
 
 // ---- kernels (kernel.c), control flow (control.c; codegen/nv/roles.c), dispatch
 // (op.c)

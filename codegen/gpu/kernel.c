@@ -132,7 +132,7 @@ static uint32_t tile_bytes(const Type *t) {
 typedef struct Need {
   const Func *f;
   const GpuFacts *gpu;
-  uint32_t scratch, stay, instances;
+  uint32_t scratch, stay, instances, peers;
   uint32_t outside;  // 1: code that no role has needs some
   uint32_t pins;     // threads that may pin
   const Op *wide;    // what cannot be printed
@@ -204,6 +204,8 @@ static void need_of(void *data, Op *op) {
   if (scan) bytes = tile_bytes(x);
   if (op->code == OP_RELAYOUT) bytes = gpu_relayouts_bytes(w->f, op);
   if (op->code == OP_FWARPS) bytes = frag_warps_bytes(x);
+  if (op->code == OP_PEERS) w->stay += frag_peers_bytes(w->f, op);
+  w->peers += op->code == OP_PEERS;
   if (op->code == OP_SKEW) bytes = smem_skew_bytes(ir_type(w->f, op->res[0]));
   if (op->code == OP_RELAYOUT) w->stay += gpu_stay_bytes(w->f, op);
   if (scan) bytes += 8 * (x->ext[0] + x->ext[1]);
@@ -234,6 +236,9 @@ static void place_shared(Gpu *n, const Need *w) {
   n->outside = w->outside;
   n->pin_at = n->scratch_at + n->scratch * (w->outside + w->instances);
   n->out->shared_bytes = n->pin_at + 4 * w->pins;
+  if (!w->peers) return;
+  n->peers_at = (n->out->shared_bytes + 7) / 8 * 8;
+  n->out->shared_bytes = n->peers_at + HW_MOST_GROUPS * 8 * w->peers;
 }
 
 // ---------------------------------------------------------------- body

@@ -30,6 +30,11 @@ static void declare(Gpu *n, const char *symbol) {
   unsigned fn = (unsigned)LLVMAttributeFunctionIndex;
   snprintf(text, sizeof text, "%u", n->out->threads);
   gpu_string_attr(n, fn, "nvvm.reqntid", text);
+  int64_t cluster = ir_attr_i(ir_launch(n->f), AT_CLUSTER, 0);
+  if (cluster) {
+    snprintf(text, sizeof text, "%d", (int)cluster);
+    gpu_string_attr(n, fn, "nvvm.cluster_dim", text);
+  }
   uint32_t most = (uint32_t)ir_attr_i(ir_launch(n->f), AT_REGISTERS, 0);
   snprintf(text, sizeof text, "%u", most ? most : n->out->occupancy);
   gpu_string_attr(n, fn, most ? "nvvm.maxnreg" : "nvvm.minctasm", text);
@@ -76,6 +81,7 @@ static void init_barriers(Gpu *n) {
   bool any = false;
   for (const Op *op = n->f->body->first; op; op = op->next)
     any |= op->code == OP_MBAR;
+  any |= ir_attr_i(ir_launch(n->f), AT_CLUSTER, 0) != 0;
   if (!any) return;
   LLVMBasicBlockRef end = gpu_if(n, n->grp.first);
   for (const Op *op = n->f->body->first; op; op = op->next) {
@@ -86,6 +92,7 @@ static void init_barriers(Gpu *n) {
       gpu_call(n, "llvm.nvvm.mbarrier.init.shared", a, 2);
     }
   }
+  nv_peers_init(n);
   gpu_call(n, "llvm.nvvm.fence.mbarrier_init.release.cluster", NULL, 0);
   gpu_end(n, end);
   gpu_sync(n);
@@ -96,6 +103,7 @@ static void init_barriers(Gpu *n) {
 static void begin(Gpu *n) {
   descriptor_base(n);
   init_barriers(n);
+  nv_peers_begin(n);
   if (n->g->target->gpu.hopper)
     gpu_call(n, "llvm.nvvm.griddepcontrol.launch.dependents", NULL, 0);
 }
@@ -106,17 +114,18 @@ static void wait_for_others(Gpu *n) {
   n->out->waits = true;
 }
 
-static void find_add(void *data, Op *op) {
+static void find_new(void *data, Op *op) {
   bool *found = data;
   *found |= op->code == OP_GSTORE && ir_attr_i(op, AT_ADD, 0);
+  *found |= op->code == OP_PEERS;
 }
 
-// Adds of several numbers are of PTX 8.1.
+// Adds of several numbers, and stores to other CTAs, are of PTX 8.1.
 static const char *features(const Module *m) {
-  bool adds = false;
+  bool some = false;
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    ir_walk(m->funcs.at[i]->body, find_add, &adds);
-  return adds ? "+ptx81" : NULL;
+    ir_walk(m->funcs.at[i]->body, find_new, &some);
+  return some ? "+ptx81" : NULL;
 }
 
 static void find_store(void *data, Op *op) {
@@ -499,6 +508,7 @@ static GpuEmit *const ops[OP_COUNT] = {
     [OP_SKEW] = nv_skew,
     [OP_FWARPS] = nv_fwarps,
     [OP_FDEAL] = nv_fdeal,
+    [OP_PEERS] = nv_peers,
 };
 
 // select(a & b, x, y) would become two selections; ptxas makes one comparison

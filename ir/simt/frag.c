@@ -4,6 +4,7 @@
 #include "ir/simt/simt.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 enum { TRI = 16 };  // rows of a block that ftrinv inverts
@@ -488,6 +489,63 @@ static bool fwarps(Wave *w, const Op *op) {
   return simt_together(w, op, over_warps);
 }
 
+// The same group of another CTA of the cluster, if all its waves are at op.
+static Group *at_op(Cta *c, const Group *g, const Op *op) {
+  Group *o = c->wave[g->first].grp;
+  bool all = o->first == g->first && o->op == op && o->arrived == o->waves;
+  return all ? o : NULL;
+}
+
+static void over_ctas(Wave *w, const Op *op, uint32_t i) {
+  enum { ROWS = 16 };
+  Cta *all = w->cta->cluster;
+  uint32_t waves = w->grp->waves, n = w->cta->nctas;
+  RKind k = (RKind)ir_attr(op, AT_KINDS)->list[i];
+  const Type *t = simt_type(w, op->res[i]);
+  bool dealt = ir_attr_i(op, AT_DEALT, 0) != 0;
+  Dense d = {0};
+  for (uint32_t c = 0; c < n; c++) {
+    Dense x = simt_dense(&all[c].wave[w->grp->first], waves, op->args[i]);
+    for (uint32_t j = 0; c && j < d.rows * d.cols; j++)
+      d.at[j] = rounded(t->dtype, eval_reduce(k, d.at[j], x.at[j]));
+    if (!c) d = x;
+  }
+  for (uint32_t j = ROWS * d.cols; dealt && j < d.rows * d.cols; j++)
+    d.at[j] = t->slice ? d.at[j % ROWS] : NAN;
+  for (uint32_t c = 0; c < n; c++) {
+    Dense mine = {d.rows, t->slice ? d.cols : t->ext[1], d.at};
+    if (mine.cols < d.cols) {
+      mine.at =
+          NEWN(&wave_in(w)->cx->scratch, double, mine.rows *mine.cols + 1);
+      for (uint32_t j = 0; j < mine.rows * mine.cols; j++)
+        mine.at[j] =
+            d.at[j / mine.cols * d.cols + c * mine.cols + j % mine.cols];
+    }
+    spread(&all[c].wave[w->grp->first], waves, op->res[i], mine);
+  }
+}
+
+static bool peers(Wave *w, const Op *op) {
+  Group *g = w->grp;
+  Cta *all = w->cta->cluster;
+  g->op = op;
+  w->state = WV_GROUP;
+  g->arrived++;
+  for (uint32_t c = 0; c < w->cta->nctas; c++)
+    if (!at_op(&all[c], g, op)) return true;
+  Arena *a = &wave_in(w)->cx->scratch;
+  ArenaMark mark = arena_mark(a);
+  for (uint32_t i = 0; i < op->nargs; i++) over_ctas(w, op, i);
+  arena_reset(a, mark);
+  for (uint32_t c = 0; c < w->cta->nctas; c++) {
+    Group *o = at_op(&all[c], g, op);
+    for (uint32_t i = 0; i < o->waves; i++)
+      all[c].wave[o->first + i].state = WV_RUN;
+    o->arrived = 0;
+  }
+  return true;
+}
+
 // What a warp has is dealt in the warp.
 static bool fdeal(Wave *w, const Op *op) {
   enum { ROWS = 16 };
@@ -520,6 +578,7 @@ WaveFn *simt_frag_fn(OpCode c) {
       [OP_FTRINV] = invert,       [OP_FOPERAND] = operand,
       [OP_SKEW] = skew,           [OP_OTHERS] = others,
       [OP_FWARPS] = fwarps,       [OP_FDEAL] = fdeal,
+      [OP_PEERS] = peers,
   };
   if (fn[c]) return fn[c];
   return op_info(c)->flags & OPF_ELEM ? elementwise : NULL;

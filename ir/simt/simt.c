@@ -374,7 +374,7 @@ static Plan plan_of(uint64_t seed) {
 
 // One turn of some wave of the CTAs; false if none can go on.
 static bool turn(Interp *in, Cta *c, uint32_t n, Plan p) {
-  Wave *ready[2 * MAX_WAVES];
+  Wave *ready[MAX_CTAS * MAX_WAVES];
   uint32_t k = 0;
   for (uint32_t j = 0; j < n; j++) {
     Cta *x = &c[j];
@@ -474,8 +474,12 @@ static void run_ctas(WaveRun *x, uint32_t first, uint32_t n) {
              .oom_data = x->in->cx->session.oom_data};
   Plan plan = plan_of(x->in->opt->seed);
   x->arena = &a;
-  Cta c[2];
-  for (uint32_t i = 0; i < n; i++) start(x, &c[i], first + i);
+  Cta c[MAX_CTAS];
+  for (uint32_t i = 0; i < n; i++) {
+    start(x, &c[i], first + i);
+    c[i].cluster = c;
+    c[i].nctas = n;
+  }
   uint32_t left = 1;
   while (left && !x->in->failed) {
     bool went = turn(x->in, c, n, plan);
@@ -521,7 +525,10 @@ bool simt_interp(Interp *in) {
     return !in->failed;
   }
   bool down = in->opt->seed & 1;
-  for (uint32_t i = 0; i < x.ctas && !in->failed; i++)
-    run_ctas(&x, down ? x.ctas - 1 - i : i, 1);
+  uint32_t each = op ? (uint32_t)ir_attr_i(op, AT_CLUSTER, 1) : 1;
+  if (each < 1 || each > MAX_CTAS || x.ctas % each)
+    interp_fail(in, op, "the tasks are no whole clusters");
+  for (uint32_t i = 0; i < x.ctas && !in->failed; i += each)
+    run_ctas(&x, down ? x.ctas - each - i : i, each);
   return !in->failed;
 }

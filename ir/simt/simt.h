@@ -16,6 +16,7 @@
 enum {
   MAX_LANES = 64,
   MAX_WAVES = 32,
+  MAX_CTAS = 8,  // that run at a time
   MAX_DEPTH = 32,
   MAX_BARS = 16,
   ENGINE = MAX_WAVES,  // the copy engine's place among the clocks
@@ -129,6 +130,8 @@ typedef struct WaveRun WaveRun;
 struct Cta {
   WaveRun *x;
   uint32_t id, nwaves, left;
+  Cta *cluster;  // the CTAs that run together, and how many
+  uint32_t nctas;
   Wave *wave;
   Group all;
   uint8_t *smem;

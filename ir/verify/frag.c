@@ -135,6 +135,27 @@ static bool check_fwarps(Verifier *v, const Op *op) {
   return ok || wrong_operand(v, op, 0);
 }
 
+static bool check_peers(Verifier *v, const Op *op) {
+  enum { ROWS = 16 };  // of a warp
+  int64_t n = ir_attr_i(op, AT_CLUSTER, 0);
+  const Op *launch = ir_launch(v->f);
+  if (!launch || ir_attr_i(launch, AT_CLUSTER, 0) != n)
+    return verify_fail(v, op, "the launch has another cluster");
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Type *x = arg_type(v, op, i), *r = ir_type(v->f, op->res[i]);
+    Type want = *x;
+    if (!x->slice) want.ext[1] /= (uint32_t)n;
+    bool rows = is_whole(x) || x->slice == SLICE_ROW;
+    if (!rows || x->layout != LY_ACC || x->partial ||
+        (x->dtype != DT_BOOL && dtype_size(x->dtype) != 4) ||
+        x->ext[0] != ROWS * (ir_group_threads(v->f, op) / 32))
+      return wrong_operand(v, op, i);
+    if (!type_eq(r, &want) || (!x->slice && want.ext[1] * n != x->ext[1]))
+      return wrong_result(v, op);
+  }
+  return true;
+}
+
 static bool check_fdeal(Verifier *v, const Op *op) {
   enum { ROWS = 16 };  // of a warp
   const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
@@ -452,12 +473,13 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_VOTE] = check_vote,       [OP_FCOLS] = check_fcols,
     [OP_EXCEEDS] = check_exceeds, [OP_FOPERAND] = check_foperand,
     [OP_FWARPS] = check_fwarps,   [OP_SKEW] = check_skew,
-    [OP_FDEAL] = check_fdeal,     [OP_FTRINV] = check_ftrinv,
-    [OP_GLOAD] = check_gload,     [OP_GSTORE] = check_gstore,
-    [OP_SFILL] = check_sfill,     [OP_SPUT] = check_sput,
-    [OP_GJOIN] = check_gjoin,     [OP_GTILE] = check_gtile,
-    [OP_SLOAD] = check_sload,     [OP_MMA] = check_mma,
-    [OP_WGMMA] = check_wgmma,     [OP_WG_WAIT] = check_wait,
+    [OP_PEERS] = check_peers,     [OP_FDEAL] = check_fdeal,
+    [OP_FTRINV] = check_ftrinv,   [OP_GLOAD] = check_gload,
+    [OP_GSTORE] = check_gstore,   [OP_SFILL] = check_sfill,
+    [OP_SPUT] = check_sput,       [OP_GJOIN] = check_gjoin,
+    [OP_GTILE] = check_gtile,     [OP_SLOAD] = check_sload,
+    [OP_MMA] = check_mma,         [OP_WGMMA] = check_wgmma,
+    [OP_WG_WAIT] = check_wait,
 };
 
 // Fragments of a type that the threads of the group cannot hold.

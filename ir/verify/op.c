@@ -737,6 +737,19 @@ static bool check_pass(Verifier *v, const Op *op) {
   return check_local(v, op, key) && check_correct(v, op) && check_bounds(v, op);
 }
 
+static bool check_peers(Verifier *v, const Op *op) {
+  const IrAttr *kinds = ir_attr(op, AT_KINDS);
+  if (kinds->n != op->nres || op->nargs != op->nres)
+    return verify_fail(v, op, "has one result per kind and operand");
+  if (ir_attr_i(op, AT_CLUSTER, 0) < 2)
+    return verify_fail(v, op, "a cluster has several CTAs");
+  for (uint32_t i = 0; i < op->nres; i++)
+    if (!check_kind(v, op, (RKind)kinds->list[i], arg_type(v, op, i)) ||
+        res_type(v, op, i)->dtype != arg_type(v, op, i)->dtype)
+      return false;
+  return true;
+}
+
 // ---------------------------------------------------------------- all
 typedef bool CheckFn(Verifier *v, const Op *op);
 
@@ -752,7 +765,7 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_SKEW] = check_skew,       [OP_ROW] = check_row,
     [OP_TRINV] = check_trinv,     [OP_FOR] = check_for,
     [OP_IF] = check_if,           [OP_WHILE] = check_while,
-    [OP_KREDUCE] = check_pass,
+    [OP_KREDUCE] = check_pass,    [OP_PEERS] = check_peers,
 };
 
 bool verify_op(Verifier *v, const Op *op) {

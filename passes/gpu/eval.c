@@ -406,6 +406,26 @@ static void root_others(Place *p, const Op *op) {
                      *ir_type(p->g, x), &kind, 1));
 }
 
+static void root_peers(Place *p, const Op *op) {
+  Value *x = NEWN(p->arena, Value, op->nargs + 1);
+  Type *types = NEWN(p->arena, Type, op->nres + 1);
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    x[i] =
+        lower_eval(p, op->args[i], lower_home(p, ir_type(p->f, op->args[i])));
+    if (p->failed) return;
+    View v;
+    types[i] = *ir_type(p->g, x[i]);
+    if (ir_type(p->f, op->args[i])->n < 2) continue;
+    lower_view(p, ir_type(p->f, op->res[i]), NULL, &v);
+    types[i] = lower_type(p, types[i].dtype, &v);
+  }
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
+  Op *made = ir_op(b, OP_PEERS, x, op->nargs, op->attrs, op->nattrs, types,
+                   op->nres, 0);
+  for (uint32_t i = 0; i < op->nres; i++)
+    lower_set(p, op->res[i], made->res[i]);
+}
+
 // A product that no matrix unit takes: multiply, then add up.
 void lower_slow_dot(Place *p, const Op *op) {
   View v;
@@ -579,6 +599,7 @@ void lower_root(Place *p, Op *op) {
   case OP_ROW: root_row(p, op); return;
   case OP_SKEW: root_skew(p, op); return;
   case OP_OTHERS: root_others(p, op); return;
+  case OP_PEERS: root_peers(p, op); return;
   case OP_TRINV: lower_trinv(p, op); return;
   case OP_SPAN_MIN:
   case OP_SPAN_MAX: root_span(p, op); return;

@@ -156,9 +156,15 @@ void lower_region(Place *p, const Region *r) {
 }
 
 // ---------------------------------------------------------------- tasks
+static void find_peers(void *data, Op *op) {
+  int64_t *n = data;
+  if (op->code == OP_PEERS) *n = ir_attr_i(op, AT_CLUSTER, 0);
+}
+
 static void place_launch(Place *p, Builder *b) {
-  int64_t size = p->warps * p->target->gpu.wave;
-  IrAttr at[6] = {attr_i(AT_THREADS, p->groups * size)};
+  int64_t size = p->warps * p->target->gpu.wave, cluster = 0;
+  ir_walk(p->f->body, find_peers, &cluster);
+  IrAttr at[7] = {attr_i(AT_THREADS, p->groups * size)};
   uint32_t n = 1;
   if (p->alone) at[n++] = attr_i(AT_OCCUPANCY, 1);
   // Many warps of a small task: another CTA's hide what they wait for.
@@ -167,6 +173,7 @@ static void place_launch(Place *p, Builder *b) {
   bool few = p->target->gpu.hopper && lane_few(p->f, p->lane);
   if (p->once || few) at[n++] = attr_i(AT_ONCE, 1);
   if (p->mixed) at[n++] = attr_i(AT_MIXED, 1);
+  if (cluster) at[n++] = attr_i(AT_CLUSTER, cluster);
   if (p->groups > 1) at[n++] = attr_list(AT_GROUPS, &size, 1);
   ir_op(b, OP_LAUNCH, NULL, 0, at, n, NULL, 0, 0);
   lower_origins(p, b);

@@ -362,6 +362,7 @@ bool lower_rooted(const Place *p, const Op *op) {
   case OP_ROW:
   case OP_SKEW:
   case OP_OTHERS:
+  case OP_PEERS:
   case OP_TRINV: return true;
   case OP_LOAD:  // what is written too is read where it stands
     // Parts beside each other are asked for before anything waits.

@@ -467,6 +467,8 @@ typedef struct Settling {
 
 static void settle(void *data, Op *op) {
   const Settling *s = data;
+  if (op->code == OP_PEERS && s->dealt)
+    ir_set_attr(s->f, op, attr_i(AT_DEALT, 1));
   if (op->code != OP_OTHERS) return;
   Value to = op->args[0];
   Builder b = {.fn = s->f,

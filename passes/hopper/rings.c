@@ -652,9 +652,10 @@ static bool has_parts(const Func *f) {
 
 // How many CTAs share a multiprocessor. Of few keys and rows that a warp has
 // short sums leave room for four: so many short tasks wait beside each other.
-// Where keys are many rings are to have them instead.
+// Where keys are many rings are to have them instead. Clusters are few.
 static uint32_t most_shared(const Rings *w) {
-  if (w->makers || !can_share(w)) return 1;
+  bool one = ir_attr_i(w->f->body->first, AT_CLUSTER, 0) != 0;
+  if (w->makers || one || !can_share(w)) return 1;
   bool four = ir_any_has(w->f->body, AT_DEALT) && !has_parts(w->f) &&
               hop_rings_carried(w->f, w->f->body) <= COST_SHARED_BY_FOUR;
   return four ? 4 : 2;
@@ -750,10 +751,12 @@ static bool rings_fit(Rings *w) {
   bool walked = ir_has_steps(w->f) && has_streams(w);
   int64_t tiles = walked ? computed(w, w->f->body) : computed_once(w);
   int64_t moved = skewed(w, w->f->body), used = tiles + COST_RING_EXCHANGE;
+  int64_t sent = w->groups * frag_peers_all(w->f);
+  used += sent;
   w->occupancy = most_shared(w);
   while (w->occupancy > 1 && bytes_of(w) > shared_room(w, w->occupancy, used))
     w->occupancy /= 2;
-  if (w->occupancy > 1) room = shared_room(w, w->occupancy, used);
+  room = w->occupancy > 1 ? shared_room(w, w->occupancy, used) : room - sent;
   // What is moved within warps goes through the room for exchanges.
   if (w->occupancy > 2)
     room += moved < COST_RING_EXCHANGE ? moved : COST_RING_EXCHANGE;

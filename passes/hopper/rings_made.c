@@ -206,7 +206,8 @@ static bool leave_registers(const Rings *w) {
 
 // Several makers where there is a group that multiplies: with one the time of a
 // step is what that takes for all. Columns alone are none's. Where a group
-// copies rows (rings_told.c) there are no registers for another.
+// copies rows (rings_told.c) there are no registers for another. Makers go from
+// task to task, where CTAs of a cluster have one.
 void hop_rings_making(Rings *w) {
   uint32_t n = w->f->values.n;
   Tensors seen[2] = {{0}};
@@ -216,6 +217,8 @@ void hop_rings_making(Rings *w) {
   if (!once || w->groups > 2 || w->lists) return;
   find_puts(w, w->f->body, seen);
   if (!seen[TILES].n) return;
+  w->fails = ir_attr_i(w->f->body->first, AT_CLUSTER, 0) != 0;
+  if (w->fails) return;
   uint32_t tiles = seen[TILES].n > 1 ? 2 : 1;
   w->makers = w->groups == 1 ? tiles + (seen[STRIPS].n > 0) : 1;
   for (; w->makers; w->makers = w->makers > 1) {

@@ -529,7 +529,9 @@ static void share(Func *f, Op *launch, const Target *target, Arena *a,
 static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
                 int64_t lean) {
   Op *launch = f->body->first;
-  if (!launch || launch->code != OP_LAUNCH || !f->grid.n) return;
+  if (!launch || launch->code != OP_LAUNCH || !f->grid.n ||
+      ir_attr_i(launch, AT_CLUSTER, 0))
+    return;
   bool once = ir_attr_i(launch, AT_ONCE, 0);
   Tasks t = {.f = f, .target = target, .single = once && opt->few};
   t.varies = NEWN(&cx->scratch, bool, f->values.n);

@@ -972,7 +972,8 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
     l.types[i] = tile_type(t, ir_type(t->from, op->res[i]));
     acc[i] = begin(t, b, &l, i);
   }
-  bool split = t->share != SHARE_ALL && op == t->plan.split;
+  bool part = t->share != SHARE_ALL && op == t->plan.split;
+  bool split = part || op == t->plan.joins;
   if (split && t->share == SHARE_COMBINE) {
     tile_split_join(t, b, op, m, acc);
     for (uint32_t i = 0; i < l.n; i++) vmap_put(m, op->res[i], acc[i]);

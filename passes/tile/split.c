@@ -461,6 +461,7 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *tg = opt->target;
   bool gpu = tg->kind == TARGET_GPU;
   const char *why = obstacle(&in);
+  if (!why && !p->ntested) tile_cluster_plan(cx, f, opt, in.pass, p);
   // Stores of a part are masked, which lists of many rows have no time for but
   // where tasks are few.
   bool few = opt->few || opt->brief;
@@ -472,7 +473,8 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
     return;
   }
   DimTab *d = &f->mod->dims;
-  if (opt->split_k > 1) p->parts = dim_const(d, opt->split_k);
+  if (p->joins) p->parts = dim_const(d, p->cluster);
+  else if (opt->split_k > 1) p->parts = dim_const(d, opt->split_k);
   else plan_parts(f, in.pass, tg, few, p);
   int64_t lo, hi;
   dim_bounds(d, p->parts, &lo, &hi);
@@ -481,6 +483,7 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   if (opt->fewest && !p->own && gpu && tg->gpu.hopper && p->lane >= 0 &&
       p->part < 0 && p->tile_q == HW_GROUP_ROWS && p->tile_k == HW_GROUP_ROWS)
     p->deals = in.pass;
+  if (p->joins) return;
   if (hi == 1) {  // few keys
     p->counted = false;
     return;
@@ -763,9 +766,10 @@ bool tile_split_branches(const Tiler *t) {
   return t->gpu && (p->counted || p->deals || p->part >= 0);
 }
 
-void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+void tile_split_store(Tiler *t, Builder *b, const Op *op, ValueMap *m,
                       Value *acc) {
-  if (op == t->plan.deals) join_others(t, b, op, m, acc);
+  if (op == t->plan.deals || op == t->plan.joins) join_others(t, b, op, m, acc);
+  if (op == t->plan.joins) tile_cluster_slice(t, b, m);
   if (op != t->plan.split) return;
   IrAttr masked = {.id = AT_MASKED, .i = 1};
   Value joined = 0, one = ir_const_i(b, DT_I64, 1);
@@ -968,20 +972,33 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   for (uint32_t i = 0; i < n; i++) acc[i] = loop->res[i];
 }
 
-// The sums of the warps that keys are dealt to: each has its own in the frame
-// of all, and these are joined.
+// A reference, which others' frames are told by: it is joined first.
+static bool is_reference(RKind k) {
+  return k == RK_MAX || k == RK_MIN;
+}
+
+// The sums of the warps that keys are dealt to, and of the CTAs of a cluster:
+// each has its own in the frame of all, and these are joined.
 static void join_others(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                         Value *acc) {
   Join j = {.t = t, .op = op, .correct = op->regions[2]};
   const IrAttr *kinds = ir_attr(op, AT_KINDS);
-  uint32_t n = op->nres;
+  uint32_t n = op->nres, nsums = 0;
+  uint32_t *sums = NEWN(m->arena, uint32_t, n + 1);
+  bool joins = op == t->plan.joins;
   ValueMap own = tile_map_copy(t, m);
   for (uint32_t i = 0; i < n; i++) {
     IrAttr kind = attr_i(AT_KIND, kinds->list[i]);
     vmap_put(&own, j.correct->params.at[i], acc[i]);
     Value x = moved(&j, b, i, acc[i], &own);
     Type type = *ir_type(b->fn, x);
-    acc[i] = ir_op(b, OP_OTHERS, &x, 1, &kind, 1, &type, 1, 0)->res[0];
+    acc[i] = x;
+    if (op == t->plan.deals)
+      acc[i] = ir_op(b, OP_OTHERS, &x, 1, &kind, 1, &type, 1, 0)->res[0];
+    if (joins && is_reference((RKind)kinds->list[i]))
+      tile_cluster_join(t, b, op, &i, 1, acc);
+    else sums[nsums++] = i;
     vmap_put(&own, j.correct->params.at[n + i], acc[i]);
   }
+  if (joins) tile_cluster_join(t, b, op, sums, nsums, acc);
 }

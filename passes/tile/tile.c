@@ -65,7 +65,9 @@ Type tile_type(const Tiler *t, const Type *s) {
   Type r = type_scalar(s->dtype);
   for (uint32_t i = 0; i < s->n; i++) {
     Dim size = axis_size(t, s->axis[i]);
-    if (size != DIM_NONE) r = type_with(r, s->axis[i], size);
+    bool cut = t->sliced && s->axis[i] == t->plan.cut;
+    if (cut) r = type_with(r, t->slice, t->to->axes.at[t->slice].extent);
+    else if (size != DIM_NONE) r = type_with(r, s->axis[i], size);
   }
   return r;
 }
@@ -130,7 +132,7 @@ static bool stores_rows(const Tiler *t, const Op *op, const ValueMap *m,
                         Value ends) {
   uint32_t n = 0;
   for (uint32_t a = 0; a < t->from->axes.n; a++) n += t->keep[a] != 0;
-  return t->rows && n == 1 && !t->whole && !t->last &&
+  return t->rows && n == 1 && !t->whole && !t->last && !t->sliced &&
          !ir_attr_i(op, AT_MASKED, 0) && !ends &&
          ir_type(t->to, vmap_get(m, op->args[1]))->n == 2;
 }
@@ -165,6 +167,8 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
     mask = mask ? ir_2(b, OP_AND, mask, t->whole) : t->whole;
   if (t->last && !by_step(t, op))
     mask = mask ? ir_2(b, OP_AND, mask, t->last) : t->last;
+  if (t->sliced && !type_has_axis(ir_type(t->from, op->args[1]), t->plan.cut))
+    mask = mask ? ir_2(b, OP_AND, mask, t->first) : t->first;
   for (uint32_t a = 0; a < t->from->axes.n; a++) {
     if (!t->keep[a]) continue;
     mask = mask ? ir_2(b, OP_AND, mask, t->keep[a]) : t->keep[a];
@@ -408,6 +412,7 @@ static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
   }
   make_coords(&t, &b);
   if (plan->split) tile_split_open(&t, &b);
+  if (plan->joins) tile_cluster_open(&t, &b);
   tile_parts_open(&t, &b);
   put_serial(&t);
   if (share == SHARE_JOINS) {

@@ -20,6 +20,9 @@ typedef struct TilePlan {
   bool counted;     // at most: each sequence into what its own keys want
   bool own;         // and nothing else counts
   const Op *deals;  // a pass, or NULL: its keys are dealt to a group's warps
+  const Op *joins;  // a pass, or NULL: its keys are split among a cluster
+  int64_t cluster;  // of so many CTAs
+  uint32_t cut;     // of whose sums each has a part along this axis
   int by;           // axis of the sequences that a phase in front plans, or -1
   Dim planned;      // 1 if it has tasks, else 0
   int64_t places;   // tasks that run at a time
@@ -82,6 +85,9 @@ typedef struct Tiler {
   Value nparts;    // of this task's keys, or 0
   Value counts;    // workspace: as many for each row, if `counted`
   Value planned;   // workspace: the plan of the parts, or 0
+  bool sliced;     // behind plan.joins: a task has some columns,
+  uint32_t slice;  // along this axis of `to`, in place of plan.cut,
+  Value first;     // bool: and what has no columns if this holds
   Value last;      // bool, the task has the last part of the steps; or 0
   Value *partial;  // workspace of each accumulator of the split pass
   Value tested[MAX_TESTED];      // workspace: bounds of the keys
@@ -164,10 +170,19 @@ bool tile_split_branches(const Tiler *t);
 void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi);
 // Sums of warps that keys are dealt to (pass deal_keys) are joined first, if
 // keys are split or not.
-void tile_split_store(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+void tile_split_store(Tiler *t, Builder *b, const Op *op, ValueMap *m,
                       Value *acc);
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc);
+// Splitting the keys of a pass among the CTAs of a cluster (cluster.c):
+// decides about it; the axis of the parts; sums joined; what stands behind is
+// of some columns.
+void tile_cluster_plan(Ctx *cx, const Func *f, const PassOpt *opt,
+                       const Op *pass, TilePlan *p);
+void tile_cluster_open(Tiler *t, Builder *b);
+void tile_cluster_join(Tiler *t, Builder *b, const Op *op,
+                       const uint32_t *which, uint32_t n, Value *acc);
+void tile_cluster_slice(Tiler *t, Builder *b, ValueMap *m);
 // How many keys a tile of rows sees at most, whatever tables hold (width.c); 0:
 // the bounds do not say.
 int64_t tile_most_seen(const Func *f, const Op *pass, const TilePlan *p);

@@ -21,6 +21,7 @@ typedef struct Options {
   bool round, print, mutant, strided, same, fd;
   bool few;          // then also the code that calls with few rows take
   bool group, warp;  // the code to lower: for the rows of one of these
+  int64_t cluster;   // CTAs of a cluster, or 0
   int64_t elements;  // of each gradient that are looked at, or 0: all
   int64_t step;      // elements from one of a tensor to the next
 } Options;

@@ -51,6 +51,7 @@ typedef struct DrvOptions {
   bool fewest;                    // a GPU's of rows that one warp has
   bool together;                  // and of few keys that sequences share
   bool brief;                     // a GPU's of few tasks
+  int64_t cluster;                // CTAs of a cluster that share keys, or 0
   int64_t spare_regs, spare_smem;  // as of PassOpt
   const char *spare_each;          // the same
   int64_t most_groups, relief;     // the same

@@ -77,6 +77,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
   o.fewest = opt->fewest;
   o.together = opt->together;
   o.brief = opt->brief;
+  o.cluster = opt->cluster;
   o.walk = opt->walk;
   if (opt->tile_q) o.tile_q = opt->tile_q;
   if (opt->tile_k) o.tile_k = opt->tile_k;

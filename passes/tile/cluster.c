@@ -1,0 +1,169 @@
+// Splitting the keys of a pass among the CTAs of a cluster (part of `tile`).
+//
+//   before  func @p(..) grid(b:1, q:64) { %m, %l, %o = for k0 .. ; store(%O, ..) }
+//   after   func @p(..) grid(b:1, q:64, peer:1) {
+//             %m, %l, %o = for k0 of this part ..
+//             %m1 = peers(%m) {kinds = [max], cluster = 8}
+//             .. sums in the frame of %m1
+//             %l1, %o1 = peers(%l, %o) {kinds = [sum, sum], cluster = 8}
+//             store(%O, ..)                 of the columns of %o1
+//           }
+//
+// Few rows have few tasks. Their parts of the keys have CTAs beside each other,
+// which run together and send each other what is to be joined: references
+// first, then sums in the frame of all, of which each CTA joins, divides and
+// stores a part of the columns. There is no workspace, and no second kernel;
+// parts are joined in their order, so that results are the same each time. What
+// stands behind the pass is made of those columns: elementwise ops and loads
+// alone.
+#include "passes/support/cost.h"
+#include "passes/tile/tile.h"
+
+#include "ir/target.h"
+
+// ---------------------------------------------------------------- plan
+// The vectors' axis that accumulators have, -1: none, or several.
+static int vector_axis(const Func *f, const Op *pass) {
+  int axis = -1;
+  for (uint32_t i = 0; i < pass->nres; i++) {
+    const Type *s = ir_type(f, pass->res[i]);
+    for (uint32_t k = 0; k < s->n; k++) {
+      if (f->axes.at[s->axis[k]].role != AX_VEC) continue;
+      if (axis >= 0 && axis != (int)s->axis[k]) return -1;
+      axis = (int)s->axis[k];
+    }
+  }
+  return axis;
+}
+
+typedef struct Behind {
+  const Func *f;
+  const Op *pass;
+  uint32_t axis;
+  bool ok;
+} Behind;
+
+static bool is_plain(const Op *op) {
+  return op_info(op->code)->flags & OPF_ELEM || op->code == OP_CONST ||
+         op->code == OP_LOAD || op->code == OP_INDEX;
+}
+
+// Can some of the columns of v be made as well as all?
+static void see_value(Behind *x, Value v) {
+  const Op *op = ir_def(x->f, v);
+  if (!type_has_axis(ir_type(x->f, v), x->axis) || op == x->pass) return;
+  x->ok &= op && is_plain(op);
+  for (uint32_t i = 0; op && x->ok && i < op->nargs; i++)
+    if (ir_type(x->f, op->args[i])->kind == TK_ELEM) see_value(x, op->args[i]);
+}
+
+static bool has_columns(const Behind *x, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Type *t = ir_type(x->f, op->args[i]);
+    if (t->kind == TK_ELEM && type_has_axis(t, x->axis)) return true;
+  }
+  return false;
+}
+
+static bool takes_columns(const Func *f, const Op *pass, uint32_t axis) {
+  Behind x = {f, pass, axis, true};
+  for (const Op *op = pass->next; op && x.ok; op = op->next) {
+    if (!has_columns(&x, op)) continue;
+    x.ok &= op->code == OP_STORE || is_plain(op);
+    for (uint32_t i = 0; x.ok && i < op->nargs; i++)
+      if (ir_type(f, op->args[i])->kind == TK_ELEM) see_value(&x, op->args[i]);
+  }
+  return x.ok;
+}
+
+// Registers are words of 32 bits.
+static bool has_words(const Func *f, const Op *pass) {
+  for (uint32_t i = 0; i < pass->nres; i++) {
+    DType t = ir_type(f, pass->res[i])->dtype;
+    if (t != DT_BOOL && dtype_size(t) != 4) return false;
+  }
+  return true;
+}
+
+void tile_cluster_plan(Ctx *cx, const Func *f, const PassOpt *opt,
+                       const Op *pass, TilePlan *p) {
+  int axis = vector_axis(f, pass);
+  int64_t n;
+  if (opt->cluster < 2 || !opt->few || !opt->target->gpu.hopper || p->own ||
+      p->part >= 0 || p->serial || p->outer || p->lane < 0 ||
+      p->tile_q != HW_GROUP_ROWS || pass->parent != f->body || axis < 0 ||
+      !dim_is_const(&f->mod->dims, f->axes.at[axis].extent, &n) ||
+      n % (HW_BLOCK * opt->cluster) || !has_words(f, pass) ||
+      tile_most_seen(f, pass, p) || !takes_columns(f, pass, (uint32_t)axis))
+    return;
+  p->joins = pass;
+  p->cluster = opt->cluster;
+  p->cut = (uint32_t)axis;
+  ctx_remark(cx, "%s: keys are split among the %lld CTAs of a cluster", f->name,
+             (long long)p->cluster);
+}
+
+// ---------------------------------------------------------------- tasks
+void tile_cluster_open(Tiler *t, Builder *b) {
+  Dim n = dim_const(&t->to->mod->dims, t->plan.cluster);
+  uint32_t a = ir_axis(t->to, "peer", AX_PAR, n);
+  vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){.axis = a, .tile = 1}));
+  t->part = ir_origin(b, a);
+}
+
+// ---------------------------------------------------------------- joining
+static int64_t columns(const Tiler *t) {
+  int64_t n = 0;
+  dim_is_const(&t->from->mod->dims, t->from->axes.at[t->plan.cut].extent, &n);
+  return n / t->plan.cluster;
+}
+
+static void make_slice(Tiler *t) {
+  if (t->slice) return;
+  const char *name = t->from->axes.at[t->plan.cut].name;
+  Dim n = dim_const(&t->to->mod->dims, columns(t));
+  name = arena_printf(t->to->mod->arena, "%s.mine", name);
+  t->slice = ir_axis(t->to, name, AX_VEC, n);
+}
+
+static Type slice_type(const Tiler *t, const Type *s) {
+  Type r = type_scalar(s->dtype);
+  for (uint32_t i = 0; i < s->n; i++) {
+    bool cut = s->axis[i] == t->plan.cut;
+    Dim n = cut ? t->to->axes.at[t->slice].extent : s->size[i];
+    r = type_with(r, cut ? t->slice : s->axis[i], n);
+  }
+  return r;
+}
+
+void tile_cluster_join(Tiler *t, Builder *b, const Op *op,
+                       const uint32_t *which, uint32_t n, Value *acc) {
+  Arena *a = t->to->mod->arena;
+  Value *args = NEWN(a, Value, n + 1);
+  Type *types = NEWN(a, Type, n + 1);
+  int64_t *kinds = NEWN(a, int64_t, n + 1);
+  make_slice(t);
+  for (uint32_t i = 0; i < n; i++) {
+    args[i] = acc[which[i]];
+    types[i] = slice_type(t, ir_type(t->to, args[i]));
+    kinds[i] = ir_attr(op, AT_KINDS)->list[which[i]];
+  }
+  IrAttr at[] = {attr_list(AT_KINDS, kinds, n),
+                 attr_i(AT_CLUSTER, t->plan.cluster)};
+  Op *made = ir_op(b, OP_PEERS, args, n, at, 2, types, n, 0);
+  for (uint32_t i = 0; i < n; i++) acc[which[i]] = made->res[i];
+}
+
+void tile_cluster_slice(Tiler *t, Builder *b, ValueMap *m) {
+  uint32_t cut = t->plan.cut;
+  Value each = ir_const_i(b, DT_I64, columns(t));
+  Value iota = ir_iota(b, t->slice, t->to->axes.at[t->slice].extent);
+  t->coord[cut] = ir_2(b, OP_ADD, ir_2(b, OP_MUL, t->part, each), iota);
+  t->first = ir_2(b, OP_EQ, t->part, ir_const_i(b, DT_I64, 0));
+  t->sliced = true;
+  // What has all columns is made again where some are needed.
+  for (uint32_t v = 0; v < m->n; v++) {
+    const Type *s = m->to[v] ? ir_type(t->from, v) : NULL;
+    if (s && s->kind == TK_ELEM && type_has_axis(s, cut)) m->to[v] = 0;
+  }
+}
