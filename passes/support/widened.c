@@ -11,6 +11,7 @@
 #include "passes/support/widened.h"
 
 #include "ir/target.h"
+#include "passes/support/lane.h"
 
 // x of select(mask, x, 0), with one mask wherever there is one.
 static const Op *seen(const Func *f, Value v, Widened *w) {
@@ -79,4 +80,28 @@ const Op *widened_load(const Func *f, const Op *op) {
   Widened w;
   if (!op || op->code == OP_LOAD) return op;
   return op->nres == 1 && widened_of(f, op->res[0], &w) ? w.load : NULL;
+}
+
+typedef struct Narrow {
+  const Func *f;
+  uint32_t axis;
+  bool some;
+} Narrow;
+
+static void see_narrow(void *data, Op *op) {
+  Narrow *w = data;
+  if (op->code != OP_DOT || !lane_is_product(w->f, op)) return;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Op *x = ir_def(w->f, op->args[i]);
+    if (x && x->code == OP_CAST) x = ir_def(w->f, x->args[0]);
+    if (!x || x->code != OP_LOAD) continue;
+    const Type *t = ir_type(w->f, x->res[0]);
+    w->some |= dtype_size(t->dtype) == 1 && type_has_axis(t, w->axis);
+  }
+}
+
+bool widened_keys(const Func *f, uint32_t axis) {
+  Narrow w = {f, axis, false};
+  ir_walk(f->body, see_narrow, &w);
+  return w.some;
 }

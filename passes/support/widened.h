@@ -15,5 +15,8 @@ typedef struct Widened {
 bool widened_of(const Func *f, Value v, Widened *w);
 // The load of what op has: itself, or what it widens; or NULL.
 const Op *widened_load(const Func *f, const Op *op);
+// Does a product multiply rows of 8 bits along that axis of keys as they are?
+// Warps widen them then, where rows are few.
+bool widened_keys(const Func *f, uint32_t axis);
 
 #endif

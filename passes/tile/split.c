@@ -33,6 +33,7 @@
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/support/outline.h"
+#include "passes/support/widened.h"
 #include "passes/tile/tile.h"
 
 #include <assert.h>
@@ -173,31 +174,6 @@ static int64_t wave_of(const Func *f, const Op *pass, const Target *t) {
   enum { TWO = 2 };
   if (!multiplies(f)) return t->gpu.sms * COST_SPLIT_SUMMED;
   return t->gpu.sms * (row_elements(f, pass) <= COST_SPLIT_SUMS ? TWO : 1);
-}
-
-typedef struct Narrow {
-  const Func *f;
-  uint32_t axis;
-  bool some;
-} Narrow;
-
-static void see_narrow(void *data, Op *op) {
-  Narrow *w = data;
-  if (op->code != OP_DOT || !lane_is_product(w->f, op)) return;
-  for (uint32_t i = 0; i < op->nargs; i++) {
-    const Op *x = ir_def(w->f, op->args[i]);
-    if (x && x->code == OP_CAST) x = ir_def(w->f, x->args[0]);
-    if (!x || x->code != OP_LOAD) continue;
-    const Type *t = ir_type(w->f, x->res[0]);
-    w->some |= dtype_size(t->dtype) == 1 && type_has_axis(t, w->axis);
-  }
-}
-
-// Does a step multiply keys of 8 bits, which its warps widen?
-static bool is_narrow(const Func *f, const Op *pass) {
-  Narrow w = {f, (uint32_t)ir_attr_i(pass, AT_AXIS, 0), false};
-  ir_walk(f->body, see_narrow, &w);
-  return w.some;
 }
 
 // Does memory tell what keys a task has?
@@ -392,7 +368,7 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
     p->parts =
         dim_bin(d, DIM_MAX, p->parts, short_parts(f, pass, tg, keys, have));
   if (more && !each && !columns && p->places > tg->gpu.sms &&
-      is_narrow(f, pass))
+      widened_keys(f, axis))
     p->parts = dim_bin(d, DIM_MAX, p->parts, narrow_parts(tg, d, keys, have));
   if (columns && !each) p->parts = with_keys(d, keys, p->parts, p->tile_k);
   if (told && counts) count_parts(d, keys, are_several(f, by), p);
