@@ -1,0 +1,139 @@
+// own_sums: operands of a pass over keys that are sums over keys of their own
+// are made once, in a phase in front.
+//
+//   before  func @p(..) axes(b par B, q par S, h par H, k key S, r key R, d vec 64) {
+//             %s = dot(load(%A, %b, %k, %r, %h), load(%X, %b, %k, %r, %d))
+//                  {over = [r]}                               : f32{b,h,k,d}
+//             %y = cast(%s)                                   : bf16{b,h,k,d}
+//             .. dot(%x, %y) {over = [d]} ..                  : f32{b,q,h,k} }
+//   after   func @p.sums(.., %y.sums: tensor<bf16[B, H, S, 64]> shared)
+//               axes(b par B, h par H, k par S, r key R, d vec 64) {
+//             .. store(%y.sums, %y, %b, %h, %k, %d) }
+//           func @p(.., %y.sums) axes(.., k key S, ..) {
+//             %y = load(%y.sums, %b, %h, %k, %d)
+//             .. dot(%x, %y) .. }
+//
+// Keys of low rank are such, products of a factor of heads and one of elements
+// (tensor product attention), and values of a pass that another pass sums up
+// (agents). In place each task would sum them again for each tile of rows, and
+// tiles would have the axes of the sums, not those of the pass. On its own a
+// sum is a product of matrices like any other. Vectors of each row and key stay
+// in place. Level attn, behind common_rows; GPUs. Tests: test/passes/own_sums/.
+#include "ir/deps.h"
+#include "passes/pass.h"
+#include "passes/support/outline.h"
+#include "passes/support/outlined.h"
+
+typedef struct Own {
+  Ctx *cx;
+  Func *f;
+  uint64_t keys, vecs;
+  uint64_t tasks;    // axes of what is stored
+  uint64_t rows;     // axes of tasks that are as long as keys, or bound them
+  uint64_t *summed;  // by value: keys that it is a sum over
+  uint64_t axes;     // of the cuts
+  Outlined out;
+} Own;
+
+static uint64_t over_of(const Op *op) {
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  uint64_t axes = 0;
+  for (uint32_t i = 0; over && i < over->n; i++)
+    axes |= (uint64_t)1 << over->list[i];
+  return axes;
+}
+
+static void find_sums(Own *o) {
+  o->summed = NEWN(&o->cx->scratch, uint64_t, o->f->values.n);
+  for (const Op *op = o->f->body->first; op; op = op->next) {
+    if (!op->nres) continue;
+    uint64_t *s = &o->summed[op->res[0]];
+    for (uint32_t i = 0; i < op->nargs; i++) *s |= o->summed[op->args[i]];
+    if (op->code == OP_DOT || op->code == OP_REDUCE)
+      *s |= over_of(op) & o->keys;
+  }
+}
+
+// Rows of a pass: of each there would be vectors of all its keys.
+static uint64_t find_rows(const Func *f) {
+  uint64_t rows = 0;
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    for (uint32_t k = 0; k < f->axes.n; k++)
+      if (f->axes.at[i].role == AX_PAR && f->axes.at[k].role == AX_KEY &&
+          f->axes.at[i].extent == f->axes.at[k].extent)
+        rows |= (uint64_t)1 << i;
+  for (const Op *op = f->body->first; op; op = op->next)
+    if (op->code == OP_DOMAIN) rows |= ir_axes_of(f, op->args[0]);
+  return rows & ir_axes_with(f, AX_PAR);
+}
+
+// Of keys other rows of the pass have the same.
+static bool is_shared(const Own *o, uint64_t axes, uint64_t of) {
+  return !(axes & of) || (o->tasks & ~axes && !(axes & o->rows));
+}
+
+// A vector that is a sum over keys, of which a pass over others multiplies one
+// for each of its keys or of its rows.
+static bool is_cut(const Own *o, const Op *dot, Value v) {
+  const Op *op = ir_def(o->f, v);
+  uint64_t axes = ir_axes_of(o->f, v), sums = o->summed[v];
+  uint64_t of = (ir_axes_of(o->f, dot->res[0]) | over_of(dot)) & o->keys;
+  return op && op->code != OP_LOAD && sums && axes & o->vecs && of & ~sums &&
+         !(of & sums) && !(axes & sums) && is_shared(o, axes, of) &&
+         (!o->out.n || axes == o->axes);
+}
+
+static bool is_known(const Own *o, Value v) {
+  for (uint32_t i = 0; i < o->out.n; i++)
+    if (o->out.cut[i] == v) return true;
+  return false;
+}
+
+static bool find_cuts(Own *o) {
+  o->out.n = 0;
+  for (const Op *op = o->f->body->first; op; op = op->next)
+    for (uint32_t i = 0; op->code == OP_DOT && i < op->nargs; i++) {
+      Value v = op->args[i];
+      if (!is_cut(o, op, v) || is_known(o, v)) continue;
+      if (o->out.n == MAX_OUTLINED) return true;
+      o->axes = ir_axes_of(o->f, v);
+      o->out.cut[o->out.n++] = v;
+    }
+  return o->out.n > 0;
+}
+
+static bool is_plain(const Func *f) {
+  for (const Op *op = f->body->first; op; op = op->next)
+    if (op->nregions || op->code == OP_CALL) return false;
+  return f->kind == FK_PROGRAM && f->axes.n <= 64;
+}
+
+// Returns the number of phases that it puts in front of f.
+static uint32_t run(Ctx *cx, Func *f) {
+  Own o = {.cx = cx,
+           .f = f,
+           .out = {.f = f, .phase = "sums", .tensor = "sums", .value = "sum"}};
+  uint32_t made = 0;
+  if (!is_plain(f) || !(o.tasks = outline_tasks(f))) return 0;
+  o.rows = find_rows(f);
+  o.keys = ir_axes_with(f, AX_KEY);
+  o.vecs = ir_axes_with(f, AX_VEC);
+  while (outline_count(f) < MAX_FRONT) {
+    find_sums(&o);
+    if (!find_cuts(&o)) break;
+    outlined_close(&o.out, &cx->scratch);
+    // What it is made of depends on other tasks' axes.
+    if (o.out.has & ir_axes_with(f, AX_PAR) & ~o.axes) break;
+    outlined_make(&o.out, made++);
+    ir_sweep(f);
+    ctx_remark(cx, "%s: operands that are sums of their own are made ahead",
+               f->name);
+  }
+  return made;
+}
+
+bool pass_own_sums(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  for (uint32_t i = 0; i < m->funcs.n; i++) i += run(cx, m->funcs.at[i]);
+  return true;
+}
