@@ -195,10 +195,11 @@ static bool ends(const Code *c, uint32_t i) {
   return op == SASS_BRA || op == SASS_EXIT || op == SASS_RET;
 }
 
+// Sizes are 8 and 16 bits, unsigned and signed, then 4, 8 and 16 bytes.
 static uint32_t spilled_by(const Code *c, uint32_t i) {
   uint32_t op = op_of(c, i), size = (c->at[2 * i + 1] >> 9) & 7;
   if (op != SASS_STL && op != SASS_LDL) return 0;
-  return size < 4 ? 1 : 4u << (size - 4);
+  return size < 4 ? 1u << size / 2 : 4u << (size - 4);
 }
 
 static bool multiplies(const Code *c, uint32_t i) {

@@ -1,13 +1,14 @@
 # Stands in for ptxas: kernels of keys spill 8 bytes, stored and loaded in loop RARE_LOOP of three
 # with products, the first of which has a way out and back in behind all of them; with -1 a kernel
-# of pages spills in front of them.
+# of pages spills in front of them. SIZE is the size of what is spilled, as instructions have it: 3
+# is 2 bytes, 4 (else) 4. Kernels of clusters have a loop less.
 import os
 import re
 import struct
 import sys
 
 BRA, EXIT, STL, LDL, HGMMA, NOP = 0x947, 0x94D, 0x387, 0x983, 0x9F0, 0x918
-P0, ALWAYS, WORD = 0, 7, 4
+P0, ALWAYS, SIZE = 0, 7, int(os.environ.get("SIZE", 4))
 
 
 def insn(op, pred=ALWAYS, high=0):
@@ -24,12 +25,12 @@ def bra(at, to, pred):
 def code(loops, spilling):
     out, heads = [insn(NOP)], []
     if spilling < 0:
-        out += [insn(STL, high=WORD << 9), insn(LDL, high=WORD << 9)]
+        out += [insn(STL, high=SIZE << 9), insn(LDL, high=SIZE << 9)]
     for i in range(loops):
         heads.append(len(out))
         out += [insn(HGMMA), insn(NOP)]
         if i == spilling:
-            out += [insn(STL, high=WORD << 9), insn(LDL, high=WORD << 9)]
+            out += [insn(STL, high=SIZE << 9), insn(LDL, high=SIZE << 9)]
         out.append(bra(len(out), heads[-1], P0))
     out.append(insn(EXIT))
     out[heads[0] + 1] = bra(heads[0] + 1, len(out), P0)
@@ -52,12 +53,13 @@ def elf(name, text):
 ptx = open(sys.argv[-1]).read()
 names = re.findall(r"\.entry (\w+)", ptx)
 loops, spilling = (int(os.environ[x]) for x in ("LOOPS", "RARE_LOOP"))
+loops -= "nctapercluster" in ptx
 spills = [n.endswith("_keys") and "n48k16" in ptx or
           spilling < 0 and "setmaxnreg" in ptx for n in names]
 with open(sys.argv[sys.argv.index("-o") + 1], "wb") as f:
     f.write(elf(names[0], code(loops, spilling)) if any(spills) else b"code")
 for name, spill in zip(names, spills):
-    n = 4 if spill else 0
+    n = {3: 2, 4: 4}[SIZE] if spill else 0
     print(f"ptxas info    : Compiling entry function '{name}' for 'sm_90a'")
     print(f"    {n} bytes stack frame, {n} bytes spill stores, {n} bytes spill loads")
     print("ptxas info    : Used 168 registers, used 16 barriers")
