@@ -76,11 +76,13 @@ static bool takes_columns(const Func *f, const Op *pass, uint32_t axis) {
   return x.ok;
 }
 
-// Registers are words of 32 bits.
-static bool has_words(const Func *f, const Op *pass) {
+// Registers are words of 32 bits, of rows. What all rows have in common, as a
+// number of keys, is no row's.
+static bool has_words(const Func *f, const Op *pass, uint32_t lane) {
   for (uint32_t i = 0; i < pass->nres; i++) {
-    DType t = ir_type(f, pass->res[i])->dtype;
-    if (t != DT_BOOL && dtype_size(t) != 4) return false;
+    const Type *s = ir_type(f, pass->res[i]);
+    bool words = s->dtype == DT_BOOL || dtype_size(s->dtype) == 4;
+    if (!words || !type_has_axis(s, lane)) return false;
   }
   return true;
 }
@@ -93,7 +95,7 @@ void tile_cluster_plan(Ctx *cx, const Func *f, const PassOpt *opt,
       p->part >= 0 || p->serial || p->outer || p->lane < 0 ||
       p->tile_q != HW_GROUP_ROWS || pass->parent != f->body || axis < 0 ||
       !dim_is_const(&f->mod->dims, f->axes.at[axis].extent, &n) ||
-      n % (HW_BLOCK * opt->cluster) || !has_words(f, pass) ||
+      n % (HW_BLOCK * opt->cluster) || !has_words(f, pass, (uint32_t)p->lane) ||
       tile_most_seen(f, pass, p) || !takes_columns(f, pass, (uint32_t)axis))
     return;
   p->joins = pass;
