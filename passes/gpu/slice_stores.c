@@ -30,12 +30,17 @@ typedef struct Slices {
   Func *f;
   Arena *arena;
   Op *store;
+  Value whole;       // what is stored, or stored some columns of
   uint32_t threads;  // of its group
   uint32_t cols, part;
-  bool *in;        // by value: what the stored tile alone is made of
-  Vec(Value) all;  // such values, an operand in front of what it is for
-  Value *to;       // by value: that of a part
-  Value from;      // its first column
+  uint32_t first, width;  // the columns that are stored
+  bool cuts;              // some of what it is made of is in registers
+  uint32_t n;             // values in front of parts
+  bool *in;               // by value: what the stored tile alone is made of
+  Vec(Value) all;         // such values, an operand in front of what it is for
+  Value *to;              // by value: that of a part
+  Value from;             // its first column
+  int64_t at;             // the same, where it is known
   Builder b;
 } Slices;
 
@@ -63,6 +68,16 @@ static bool is_beside(const Slices *s, const Op *op) {
   return r == op->parent;
 }
 
+// Sums, whose columns are registers of the same thread.
+static bool is_cut(Slices *s, Value v) {
+  const Type *t = ir_type(s->f, v);
+  const Op *op = ir_def(s->f, v);
+  bool cut = op && v != s->whole && is_beside(s, op) && t->layout == LY_ACC &&
+             !t->slice;
+  s->cuts |= cut;
+  return cut;
+}
+
 static bool find(Slices *s, Value v) {
   const Op *op = ir_def(s->f, v);
   const Type *t = ir_type(s->f, v);
@@ -71,7 +86,7 @@ static bool find(Slices *s, Value v) {
   bool outside = op && !is_beside(s, op);
   if (!op || !is_of_columns(s, op, outside) ||
       (outside && !t->slice && !pressure_free(s->f, v)))
-    return false;
+    return is_cut(s, v);
   s->in[v] = true;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (!find(s, op->args[i])) return false;
@@ -85,7 +100,17 @@ static uint32_t uses_within(const Slices *s, Value v) {
     const Op *op = s->in[x] ? ir_def(s->f, x) : NULL;
     for (uint32_t i = 0; op && i < op->nargs; i++) n += op->args[i] == v;
   }
-  return n + (s->store->args[1] == v);
+  return n + (s->whole == v);
+}
+
+// Is it stored in parts already, and nothing else?
+static bool is_halved(const Slices *s) {
+  for (Value x = 1; x < s->f->values.n; x++) {
+    const Op *op = ir_def(s->f, x);
+    for (uint32_t i = 0; op && i < op->nargs; i++)
+      if (op->args[i] == s->whole && op->code != OP_FCOLS) return false;
+  }
+  return s->whole != s->store->args[1];
 }
 
 // Is v loaded, in another type at most? Then it may be loaded again.
@@ -99,7 +124,8 @@ static bool is_loaded(const Slices *s, Value v) {
 static bool are_its_own(const Slices *s) {
   for (uint32_t i = 0; i < s->all.n; i++) {
     Value v = s->all.at[i];
-    if (ir_type(s->f, v)->slice || pressure_free(s->f, v) || is_loaded(s, v))
+    if (ir_type(s->f, v)->slice || pressure_free(s->f, v) || is_loaded(s, v) ||
+        (v == s->whole && is_halved(s)))
       continue;
     if (uses_within(s, v) != ir_count_uses(s->f, v)) return false;
   }
@@ -117,11 +143,12 @@ static bool is_part(const Slices *s) {
   const Type *t = ir_type(s->f, s->store->args[1]),
              *tile = ir_type(s->f, s->store->args[0]);
   uint32_t panel = smem_panel_bytes(tile) / (uint32_t)dtype_size(t->dtype);
-  Type p = part_of(s, *t);
+  Type p = *t;
+  p.ext[1] = s->part;
   FragMap whole, map;
   return s->part % panel == 0 && !frag_map(&p, s->threads, &map) &&
          !frag_map(t, s->threads, &whole) &&
-         map.regs * (s->cols / s->part) == whole.regs;
+         map.regs * (s->width / s->part) == whole.regs;
 }
 
 // The widest parts in which no more lives than a thread has, or the narrowest.
@@ -132,7 +159,7 @@ static bool choose_part(Slices *s, const Press *p, uint32_t has) {
       own += pressure_of(ir_type(s->f, p->live.at[i]), s->threads);
   for (uint32_t n = 2; n <= s->cols; n++) {
     s->part = s->cols / n;
-    if (s->cols % n || !is_part(s)) continue;
+    if (s->cols % n || s->width % s->part || !is_part(s)) continue;
     best = s->part;
     if (p->regs - own + (own + n - 1) / n <= has) break;
   }
@@ -141,8 +168,17 @@ static bool choose_part(Slices *s, const Press *p, uint32_t has) {
 }
 
 // ---------------------------------------------------------------- parts
+static Value columns_of(Slices *s, Value v) {
+  const Type *t = ir_type(s->f, v);
+  if (!has_columns(s, t)) return v;
+  Type part = part_of(s, *t);
+  IrAttr at = attr_i(AT_POS, s->at);
+  return s->to[v] = ir_op(&s->b, OP_FCOLS, &v, 1, &at, 1, &part, 1, 0)->res[0];
+}
+
 static Value made(Slices *s, Value v) {
-  if (s->to[v] || !s->in[v]) return s->to[v] ? s->to[v] : v;
+  if (s->to[v]) return s->to[v];
+  if (!s->in[v]) return columns_of(s, v);
   const Op *op = ir_def(s->f, v);
   Value *args = NEWN(s->arena, Value, op->nargs + 1);
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = made(s, op->args[i]);
@@ -158,6 +194,11 @@ static Value made(Slices *s, Value v) {
   return s->to[v] = x;
 }
 
+static void put(Slices *s, const Op *store, Value to) {
+  Value part[3] = {store->args[0], made(s, s->whole), to};
+  ir_op(&s->b, OP_SSTORE, part, 3, NULL, 0, NULL, 0, 0);
+}
+
 static void walk(Slices *s) {
   Op *store = s->store;
   Builder b = {.fn = s->f,
@@ -170,10 +211,30 @@ static void walk(Slices *s) {
   Region *body = loop->regions[0];
   s->from = ir_region_param(body, type_scalar(DT_I32), NULL);
   s->b = (Builder){.fn = s->f, .region = body, .span = store->span};
-  Value part[3] = {store->args[0], made(s, store->args[1]), s->from};
-  ir_op(&s->b, OP_SSTORE, part, 3, NULL, 0, NULL, 0, 0);
+  put(s, store, s->from);
   ir_yield(&s->b, NULL, 0);
   ir_erase(store);
+}
+
+static void unroll(Slices *s) {
+  Op *store = s->store;
+  for (uint32_t c = 0; c < s->width; c += s->part) {
+    memset(s->to, 0, s->n * sizeof *s->to);
+    s->b = (Builder){.fn = s->f,
+                     .region = store->parent,
+                     .before = store,
+                     .span = store->span};
+    s->at = s->first + c;
+    s->from = ir_const_i(&s->b, DT_I32, s->at);
+    put(s, store, ir_const_i(&s->b, DT_I32, c));
+  }
+  Op *half = ir_def(s->f, store->args[1]);
+  ir_erase(store);
+  if (half->code == OP_FCOLS && !ir_count_uses(s->f, half->res[0]))
+    ir_erase(half);
+}
+
+static void sweep(Slices *s) {
   for (uint32_t i = s->all.n; i-- > 0;)
     if (!ir_count_uses(s->f, s->all.at[i]))
       ir_erase(ir_def(s->f, s->all.at[i]));
@@ -185,19 +246,42 @@ static bool makes(const Slices *s, const Op *at) {
   return at == s->store || (at && at->nres && s->in[at->res[0]]);
 }
 
+static void see(Slices *s, Op *store) {
+  const Op *half = ir_def(s->f, store->args[1]);
+  bool part = half && half->code == OP_FCOLS;
+  s->store = store;
+  s->whole = part ? half->args[0] : store->args[1];
+  s->first = part ? (uint32_t)ir_attr_i(half, AT_POS, 0) : 0;
+  s->width = ir_type(s->f, store->args[1])->ext[1];
+  s->cols = ir_type(s->f, s->whole)->ext[1];
+}
+
+// All stores of it, each in parts.
+static void store_parts(Slices *s, Region *r) {
+  Value whole = s->whole;
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    if (op->code != OP_SSTORE || op->nargs > 2) continue;
+    see(s, op);
+    if (s->whole == whole) unroll(s);
+  }
+}
+
 static bool slice(Slices *s, Op *store, const Press *p, uint32_t has) {
   const Type *t = ir_type(s->f, store->args[1]);
   if (store->nargs > 2 || t->slice || ir_attr_i(store, AT_TRANS, 0))
     return false;
-  s->store = store;
+  see(s, store);
   s->threads = ir_group_threads(s->f, store);
-  s->cols = t->ext[1];
+  s->cuts = s->width < s->cols;
   s->all.n = 0;
   memset(s->in, 0, s->f->values.n * sizeof *s->in);
-  if (!find(s, store->args[1]) || !makes(s, p->at) || !are_its_own(s) ||
+  if (!find(s, s->whole) || !makes(s, p->at) || !are_its_own(s) ||
       !choose_part(s, p, has))
     return false;
-  walk(s);
+  if (s->cuts) store_parts(s, store->parent);
+  else walk(s);
+  sweep(s);
   return true;
 }
 
@@ -214,6 +298,7 @@ static bool in_region(Slices *s, Region *r, const Press *p, uint32_t has) {
 static bool next_slice(Ctx *cx, Func *f, const Target *t) {
   Press p = ir_pressure(f, &cx->scratch);
   Slices s = {.f = f,
+              .n = f->values.n,
               .arena = &cx->scratch,
               .in = NEWN(&cx->scratch, bool, f->values.n),
               .to = NEWN(&cx->scratch, Value, f->values.n)};
