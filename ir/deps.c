@@ -90,6 +90,14 @@ uint64_t ir_axes_of(const Func *f, Value v) {
   return set;
 }
 
+uint64_t ir_axes_over(const Op *op) {
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  uint64_t set = 0;
+  for (uint32_t i = 0; over && i < over->n; i++)
+    set |= (uint64_t)1 << over->list[i];
+  return set;
+}
+
 uint64_t ir_axes_with(const Func *f, AxisRole role) {
   uint64_t set = 0;
   for (uint32_t i = 0; i < f->axes.n && i < 64; i++)

@@ -26,6 +26,8 @@ Value ir_spread(Builder *b, Value v, uint32_t axis);
 // v spread over every axis of the set (bit i: axis i) that it lacks.
 Value ir_cover(Builder *b, Value v, uint64_t axes);
 uint64_t ir_axes_of(const Func *f, Value v);
+// Those that op sums or reduces over; 0: it does not.
+uint64_t ir_axes_over(const Op *op);
 // The first 64 of f's axes that have the role.
 uint64_t ir_axes_with(const Func *f, AxisRole role);
 

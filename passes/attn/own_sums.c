@@ -35,22 +35,13 @@ typedef struct Own {
   Outlined out;
 } Own;
 
-static uint64_t over_of(const Op *op) {
-  const IrAttr *over = ir_attr(op, AT_OVER);
-  uint64_t axes = 0;
-  for (uint32_t i = 0; over && i < over->n; i++)
-    axes |= (uint64_t)1 << over->list[i];
-  return axes;
-}
-
 static void find_sums(Own *o) {
   o->summed = NEWN(&o->cx->scratch, uint64_t, o->f->values.n);
   for (const Op *op = o->f->body->first; op; op = op->next) {
     if (!op->nres) continue;
     uint64_t *s = &o->summed[op->res[0]];
     for (uint32_t i = 0; i < op->nargs; i++) *s |= o->summed[op->args[i]];
-    if (op->code == OP_DOT || op->code == OP_REDUCE)
-      *s |= over_of(op) & o->keys;
+    *s |= ir_axes_over(op) & o->keys;
   }
 }
 
@@ -77,7 +68,7 @@ static bool is_shared(const Own *o, uint64_t axes, uint64_t of) {
 static bool is_cut(const Own *o, const Op *dot, Value v) {
   const Op *op = ir_def(o->f, v);
   uint64_t axes = ir_axes_of(o->f, v), sums = o->summed[v];
-  uint64_t of = (ir_axes_of(o->f, dot->res[0]) | over_of(dot)) & o->keys;
+  uint64_t of = (ir_axes_of(o->f, dot->res[0]) | ir_axes_over(dot)) & o->keys;
   return op && op->code != OP_LOAD && sums && axes & o->vecs && of & ~sums &&
          !(of & sums) && !(axes & sums) && is_shared(o, axes, of) &&
          (!o->out.n || axes == o->axes);

@@ -2,6 +2,7 @@
 // op, how a dot is done.
 #include "passes/cpu/cpu.h"
 
+#include "ir/deps.h"
 #include "ir/facts.h"
 
 #include <assert.h>
@@ -147,13 +148,6 @@ static int lane_of_scan(const Assign *as, const Op *op, Dim *size) {
   return best;
 }
 
-static AxisSet over_of(const Op *op) {
-  const IrAttr *a = ir_attr(op, AT_OVER);
-  AxisSet s = 0;
-  for (uint32_t i = 0; i < a->n; i++) s |= (AxisSet)1 << a->list[i];
-  return s;
-}
-
 // Do both operands have axes of the result that the other has not?
 static bool is_matrix_product(const Assign *as, const Op *op) {
   AxisSet a = cpu_axes_of(as, op->args[0]), b = cpu_axes_of(as, op->args[1]);
@@ -184,7 +178,7 @@ int cpu_lane_of(const Assign *as, const Op *op, Dim *size) {
   if (op->code == OP_SCAN) return lane_of_scan(as, op, size);
   bool product = op->code == OP_DOT && is_matrix_product(as, op);
   // a product over the tiled axis has rows of lanes in its result
-  if (as->par >= 0 && !(product && (over_of(op) >> as->par & 1))) {
+  if (as->par >= 0 && !(product && (ir_axes_over(op) >> as->par & 1))) {
     *size = find_size(as, op, (uint32_t)as->par);
     if (*size) return as->par;
   }
@@ -239,7 +233,7 @@ uint32_t cpu_block_rows(const Assign *as) {
 // ---------------------------------------------------------------- dots
 bool cpu_dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec) {
   if (lane < 0) return false;
-  AxisSet bit = (AxisSet)1 << lane, over = over_of(op);
+  AxisSet bit = (AxisSet)1 << lane, over = ir_axes_over(op);
   AxisSet a = cpu_axes_of(as, op->args[0]), b = cpu_axes_of(as, op->args[1]);
   if (over & bit || !((a ^ b) & bit) || (a & over) != over ||
       (b & over) != over)
@@ -325,7 +319,7 @@ bool cpu_feeds_block(const Assign *as, Value v, const Op *op) {
 bool cpu_is_summed(const Assign *as, Value v) {
   for (uint32_t i = 0; i < as->uses[v].n && as->par >= 0; i++) {
     const Op *op = as->uses[v].at[i];
-    if (op->code == OP_DOT && (over_of(op) >> as->par & 1)) return true;
+    if (op->code == OP_DOT && (ir_axes_over(op) >> as->par & 1)) return true;
   }
   return false;
 }

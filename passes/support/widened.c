@@ -92,11 +92,9 @@ static void see_narrow(void *data, Op *op) {
   Narrow *w = data;
   if (op->code != OP_DOT || !lane_is_product(w->f, op)) return;
   for (uint32_t i = 0; i < op->nargs; i++) {
-    const Op *x = ir_def(w->f, op->args[i]);
-    if (x && x->code == OP_CAST) x = ir_def(w->f, x->args[0]);
-    if (!x || x->code != OP_LOAD) continue;
-    const Type *t = ir_type(w->f, x->res[0]);
-    w->some |= dtype_size(t->dtype) == 1 && type_has_axis(t, w->axis);
+    Widened own = {.load = NULL};
+    const Op *x = narrow(w->f, op->args[i], &own);
+    w->some |= x && type_has_axis(ir_type(w->f, x->res[0]), w->axis);
   }
 }
 
