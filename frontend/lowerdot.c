@@ -2,8 +2,9 @@
 //   - the computed weights of sum(k: p * V[..]), or of sum(k: p * bf16(..)),
 //     round to V's type if that has 16 or more bits, else to Q's, if that is of 8 bits too to bf16,
 //     unless @p_type says otherwise;
-//   - other computed operands round to the 16-bit type of the tensor they came
-//     from, if there is one; what depends on a state does not round.
+//   - other computed operands, also the vectors that weights multiply, round to
+//     the 16-bit type of the tensor they came from, if there is one; what
+//     depends on a state does not round, nor vectors beside @p_type.
 #include "frontend/lower.h"
 
 // ---------------------------------------------------------------- sources
@@ -204,6 +205,74 @@ static Value round_weights(Fx *x, Value p, DType v_type) {
   return ir_cast(&x->b, t, p);
 }
 
+static uint64_t vec_axes(const Fx *x, Value v) {
+  uint64_t set = 0;
+  const Type *t = ir_type(x->f, v);
+  for (uint32_t i = 0; i < t->n; i++)
+    if (x->f->axes.at[t->axis[i]].role == AX_VEC)
+      set |= (uint64_t)1 << t->axis[i];
+  return set;
+}
+
+// Is op a vector's elements by another axis of vectors?
+static bool is_renaming(const Fx *x, const Op *op) {
+  if (!op || op->code != OP_AT) return false;
+  for (uint32_t i = 1; i < op->nargs; i++)
+    if (!vec_axes(x, op->args[i])) return false;
+  return true;
+}
+
+// v at the coordinates of op, as far as it varies with their axes.
+static Value renamed(Fx *x, const Op *op, Value v) {
+  const IrAttr *axes = ir_attr(op, AT_AXES);
+  uint32_t from[MAX_RANK], n = 0;
+  Value at[MAX_RANK];
+  for (uint32_t i = 0; i < axes->n; i++)
+    if (type_has_axis(ir_type(x->f, v), (uint32_t)axes->list[i])) {
+      from[n] = (uint32_t)axes->list[i];
+      at[n++] = op->args[i + 1];
+    }
+  return n ? low_at(x, v, n, from, at) : v;
+}
+
+// The product of the factors of v that are vectors, or of those that are none;
+// 0 if there is none. What has factors of one kind stays the value it is.
+static Value product_of(Fx *x, Value v, bool vectors) {
+  const Op *op = ir_def(x->f, v);
+  Value in[2] = {0};
+  if (is_renaming(x, op)) {
+    in[0] = product_of(x, op->args[0], vectors);
+    return in[0] == op->args[0] ? v : in[0] ? renamed(x, op, in[0]) : 0;
+  }
+  if (!op || op->code != OP_MUL)
+    return (vec_axes(x, v) != 0) == vectors ? v : 0;
+  for (int i = 0; i < 2; i++) in[i] = product_of(x, op->args[i], vectors);
+  if (in[0] == op->args[0] && in[1] == op->args[1]) return v;
+  return in[0] && in[1] ? ir_2(&x->b, OP_MUL, in[0], in[1])
+                        : (in[0] ? in[0] : in[1]);
+}
+
+// sum over `axis` of weights times vectors that are computed of 16-bit tensors:
+// both round to their type.
+static bool computed_vectors(Fx *x, Val *body, uint32_t axis) {
+  if (!vec_axes(x, body->v) || p_type(x) != DT_NONE) return false;
+  Value rest = product_of(x, body->v, false);
+  if (!rest || !type_has_axis(ir_type(x->f, rest), axis)) return false;
+  Value made = product_of(x, body->v, true);
+  if (!type_has_axis(ir_type(x->f, made), axis)) return false;
+  Source16 s = source_of(x, made, 2);
+  if (s.state || low_has_state(x, rest) || !dtype_is_float16(s.found))
+    return false;
+  if (is_load(x, peel(x, rest))) rest = peel(x, rest);
+  else rest = round_weights(x, rest, s.found);
+  if (dtype_size(ir_type(x->f, rest)->dtype) > 2) return false;
+  made = ir_cast(&x->b, s.found, made);
+  rest = ir_cover(&x->b, rest, x->domains.of[axis] & ~val_axes(x, made));
+  body->v = ir_dot(&x->b, rest, made, &axis, 1);
+  body->weak = false;
+  return true;
+}
+
 // sum over key axis `axis` of body, if it is weights times a matrix; else
 // false.
 bool low_weighted_sum(Fx *x, Val *body, uint32_t axis) {
@@ -212,7 +281,7 @@ bool low_weighted_sum(Fx *x, Val *body, uint32_t axis) {
   if (n < 3) return false;
   n--;
   uint32_t m = matrix_factor(x, f, n, axis);
-  if (m == n) return false;
+  if (m == n) return computed_vectors(x, body, axis);
   Value load = peel(x, f[m]);
   if (n == 2 && is_load(x, peel(x, f[1 - m]))) {
     rest = peel(x, f[1 - m]);
