@@ -37,6 +37,7 @@
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
+#include "passes/support/cost.h"
 
 #include <math.h>
 #include <string.h>
@@ -51,7 +52,8 @@ typedef struct Slices {
   uint32_t first, width;  // the columns that are stored
   bool cuts;              // some of what it is made of is in registers
   Press most;
-  uint32_t has;    // registers of a thread
+  uint32_t limit;  // registers of a thread,
+  uint32_t has;    // and what may live
   uint32_t n;      // values in front of parts
   bool *in;        // by value: what the stored tile alone is made of
   uint32_t *ends;  // by value: how many tiles or sums it is
@@ -441,18 +443,22 @@ static bool in_region(Slices *s, Region *r, bool (*slice)(Slices *, Op *)) {
   return false;
 }
 
+// Functions of parts need registers, too: of what is made twice for it, parts
+// leave some free.
 static bool in_sums(Slices *s, Region *r) {
   share(s, r);
+  if (s->has == s->limit) s->has -= COST_TILE_OTHER_REGS;
   return in_region(s, r, slice_sum);
 }
 
 // Where most lives, and then where most does of what is left.
-static bool next_slice(Ctx *cx, Func *f, const Target *t) {
+static bool next_slice(Ctx *cx, Func *f, const Target *t, uint32_t *has) {
   Slices s = {.f = f,
               .n = f->values.n,
               .arena = &cx->scratch,
               .most = ir_pressure(f, &cx->scratch),
-              .has = pressure_limit(f, t),
+              .has = *has,
+              .limit = pressure_limit(f, t),
               .in = NEWN(&cx->scratch, bool, f->values.n),
               .ends = NEWN(&cx->scratch, uint32_t, f->values.n),
               .shared = NEWN(&cx->scratch, bool, f->values.n),
@@ -460,6 +466,7 @@ static bool next_slice(Ctx *cx, Func *f, const Target *t) {
   if (s.most.regs <= s.has) return false;
   bool stored = in_region(&s, f->body, slice_store);
   if (!stored && !in_sums(&s, f->body)) return false;
+  *has = s.has;
   ctx_remark(cx, "%s: %u columns of %u at a time are made for a %s", f->name,
              s.part, s.cols, stored ? "shared tile" : "sum");
   return true;
@@ -469,9 +476,10 @@ bool pass_slice_stores(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     bool more = ir_launch(f) && opt->target;
+    uint32_t has = more ? pressure_limit(f, opt->target) : 0;
     while (more) {
       ArenaMark mark = arena_mark(&cx->scratch);
-      more = next_slice(cx, f, opt->target);
+      more = next_slice(cx, f, opt->target, &has);
       arena_reset(&cx->scratch, mark);
     }
   }
