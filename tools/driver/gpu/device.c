@@ -20,6 +20,12 @@ CgExpr drv_tasks(Ctx *cx, const Module *m, const Func *f) {
   return all;
 }
 
+static CgExpr rounded(Ctx *cx, CgExpr n, int64_t to) {
+  n = cg_expr_bin(cx, n, ATTN_X_ADD, cg_expr_const(cx, to - 1));
+  n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, cg_expr_const(cx, to));
+  return cg_expr_bin(cx, n, ATTN_X_MUL, cg_expr_const(cx, to));
+}
+
 // Bytes that the phases hand on, by parameter of f, as code generation lays
 // them out; empty: of others.
 static CgExpr *rooms(Ctx *cx, const Module *m, const Func *f) {
@@ -27,13 +33,15 @@ static CgExpr *rooms(Ctx *cx, const Module *m, const Func *f) {
   for (uint32_t i = 0; i < f->params.n; i++) {
     if (f->params.at[i].role != PR_SHARED) continue;
     const Type *t = ir_type(f, f->params.at[i].v);
-    CgExpr n = cg_expr_const(cx, (int64_t)dtype_size(t->dtype));
-    for (uint32_t k = 0; k < t->n; k++)
-      n = cg_expr_bin(cx, n, ATTN_X_MUL, cg_expr_dim(cx, &m->dims, t->size[k]));
-    CgExpr align = cg_expr_const(cx, ATTN_ALIGN);
-    n = cg_expr_bin(cx, n, ATTN_X_ADD, cg_expr_const(cx, ATTN_ALIGN - 1));
-    n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, align);
-    all[i] = cg_expr_bin(cx, n, ATTN_X_MUL, align);
+    int64_t size = (int64_t)dtype_size(t->dtype);
+    CgExpr n = cg_expr_const(cx, size);
+    for (uint32_t k = 0; k < t->n; k++) {
+      CgExpr along = cg_expr_dim(cx, &m->dims, t->size[k]);
+      if (t->padded && k + 1 == t->n)
+        along = rounded(cx, along, ATTN_MAP_ROW / size);
+      n = cg_expr_bin(cx, n, ATTN_X_MUL, along);
+    }
+    all[i] = rounded(cx, n, ATTN_ALIGN);
   }
   return all;
 }
@@ -69,6 +77,15 @@ static const CgPlace *places(Ctx *cx, const Module *m, const CgKernelRecord *k,
   return out;
 }
 
+// Rows of what k has maps of, in workspace, begin where maps can show them.
+static bool has_padded(const CgKernelRecord *k) {
+  for (uint32_t i = 0; i < k->maps.n; i++) {
+    uint32_t at = param_of(k->func, k->maps.at[i].tensor);
+    if (ir_type(k->func, k->func->params.at[at].v)->padded) return true;
+  }
+  return false;
+}
+
 static attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
   attn_gpu_map *out = NEWN(&cx->session, attn_gpu_map, k->maps.n + 1);
   for (uint32_t i = 0; i < k->maps.n; i++) {
@@ -84,21 +101,22 @@ static attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
 
 static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
   attn_gpu_map *all = maps(cx, k);
-  return (CgPhase){.name = k->symbol,
-                   .ntasks = drv_tasks(cx, m, k->func),
-                   .threads = k->threads,
-                   .shared_bytes = k->shared_bytes,
-                   .ctas =
-                       k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
-                   .flags = (k->counter ? ATTN_GPU_COUNTER : 0) |
-                            (k->waits ? ATTN_GPU_WAITS : 0) |
-                            (k->once ? ATTN_GPU_ONCE : 0) | ATTN_GPU_LOCAL,
-                   .makes = ir_made(&cx->scratch, k->func),
-                   .maps = all,
-                   .places = places(cx, m, k, all),
-                   .nmaps = k->maps.n,
-                   .numbers = k->numbers.at,
-                   .nnumbers = k->numbers.n};
+  return (
+      CgPhase){.name = k->symbol,
+               .ntasks = drv_tasks(cx, m, k->func),
+               .threads = k->threads,
+               .shared_bytes = k->shared_bytes,
+               .ctas = k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
+               .flags = (k->counter ? ATTN_GPU_COUNTER : 0) |
+                        (k->waits ? ATTN_GPU_WAITS : 0) |
+                        (k->once ? ATTN_GPU_ONCE : 0) |
+                        (has_padded(k) ? ATTN_GPU_PADDED : 0) | ATTN_GPU_LOCAL,
+               .makes = ir_made(&cx->scratch, k->func),
+               .maps = all,
+               .places = places(cx, m, k, all),
+               .nmaps = k->maps.n,
+               .numbers = k->numbers.at,
+               .nnumbers = k->numbers.n};
 }
 
 // Text in a container ends with a zero.
@@ -428,7 +446,13 @@ static uint32_t kernels(DrvCall *c, const Target *t, DrvOptions *opt,
     out[i].body = takes_any(&b) ? "any" : "dense";
     drv_describe(c->cx, k, &out[i]);
   }
-  if (!b.recipe.opt.general && drv_needs_general(&b))
+  bool more = !b.recipe.opt.general && drv_needs_general(&b);
+  if (more && drv_takes_copies(&b.recipe))
+    ctx_remark(c->cx,
+               "%s: a call copies tensors whose rows do not lie "
+               "at multiples of 16 bytes",
+               c->prog->name);
+  else if (more)
     ctx_remark(c->cx,
                "%s: objects have a body for tensors of any strides as well, of "
                "the passes for %s",
