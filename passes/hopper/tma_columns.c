@@ -367,11 +367,14 @@ static void of_tensor(Func *f, Arena *a, const Target *t, Value tensor) {
   }
 }
 
-// Rows of what phases in front have made, of which strips are copied, begin at
-// multiples of 16 bytes in all phases.
-static void see_strip(void *data, Op *op) {
+// Rows of what phases in front have made, of which columns are read, begin at
+// multiples of 16 bytes in all phases: strips can be copied. Code for tensors
+// of any strides finds them there too, so that kernels without strips are the
+// same text.
+static void see_columns_made(void *data, Op *op) {
   Func *f = data;
-  if (op->code != OP_SFILL || ir_type(f, op->res[0])->ext[0] != 1) return;
+  bool strip = op->code == OP_SFILL && ir_type(f, op->res[0])->ext[0] == 1;
+  if (!strip && !is_columns(f, op)) return;
   Type *t = &f->values.at[op->args[0]].type;
   int64_t row = dim_divisor(&f->mod->dims, t->size[t->n - 1]);
   t->padded |= row * (int64_t)dtype_size(t->dtype) % HW_SMEM_WORDS != 0;
@@ -379,7 +382,7 @@ static void see_strip(void *data, Op *op) {
 
 static void pad_rows(const Module *m, Func *f) {
   const char *program = outline_last(f)->name;
-  ir_walk(f->body, see_strip, f);
+  ir_walk(f->body, see_columns_made, f);
   for (uint32_t i = 0; i < f->params.n; i++) {
     Type *own = &f->values.at[f->params.at[i].v].type;
     if (f->params.at[i].role != PR_SHARED) own->padded = false;
@@ -392,12 +395,13 @@ static void pad_rows(const Module *m, Func *f) {
 }
 
 bool pass_tma_columns(Ctx *cx, Module *m, const PassOpt *opt) {
-  for (uint32_t i = 0; !opt->strided && i < m->funcs.n; i++) {
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    for (uint32_t k = 0; k < f->params.n; k++)
+    pad_rows(m, f);
+    for (uint32_t k = 0; !opt->strided && k < f->params.n; k++)
       if (ir_type(f, f->params.at[k].v)->kind == TK_TENSOR)
         of_tensor(f, &cx->scratch, opt->target, f->params.at[k].v);
-    if (f->body->first) hop_columns_made(f, opt->target);
+    if (f->body->first && !opt->strided) hop_columns_made(f, opt->target);
     pad_rows(m, f);
   }
   return true;
