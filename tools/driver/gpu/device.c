@@ -258,15 +258,41 @@ static bool is_chosen_of(const Param *p) {
   return !order || (p->sym->ty.rank && (t == DT_I32 || t == DT_I64));
 }
 
+// Has `out` all open dims of p, and so about as many elements, or more?
+static bool is_as_long(const Decl *d, const Param *out, const Param *p) {
+  const Ty *of = &out->sym->ty, *t = &p->sym->ty;
+  bool all = of->rank > 0;
+  for (uint32_t i = 0; i < t->rank; i++) {
+    bool has = dim_is_fixed(d->dims, t->shape[i]);
+    for (uint32_t k = 0; k < of->rank; k++) has |= of->shape[k] == t->shape[i];
+    all &= has;
+  }
+  return all;
+}
+
+// A gradient writes g_K of all keys, whatever a list chooses: a copy of K is no
+// more than that. A pool of pages may be far larger than what a call sees.
+static bool is_written_whole(const Decl *d, const Param *p) {
+  bool whole = d->derived && d->derived->gradient &&
+               !(p->layout && p->layout->kind == LAY_PAGED);
+  bool as_long = !p->sym->ty.rank || !dtype_is_float(p->sym->ty.dtype);
+  for (uint32_t i = 0; i < d->outs.n; i++)
+    as_long |= is_as_long(d, &d->outs.at[i], p);
+  return whole && as_long;
+}
+
 // Copies cost a little beside what is done with whole tensors, more than a few
 // rows do with a cache.
 bool drv_takes_copies(const Recipe *r) {
   const Decl *d = r->spec.prog;
-  bool all = r->target->gpu.general && !r->opt.general && !drv_is_decode(d) &&
-             drv_dense_asked(d, r->target, &r->opt) == DENSE_OPEN;
-  for (uint32_t i = 0; i < d->params.n; i++)
+  bool all = true, written = true;
+  for (uint32_t i = 0; i < d->params.n; i++) {
     all &= !is_chosen_of(&d->params.at[i]);
-  return all;
+    written &= is_written_whole(d, &d->params.at[i]);
+  }
+  return r->target->gpu.general && !r->opt.general &&
+         drv_dense_asked(d, r->target, &r->opt) == DENSE_OPEN &&
+         (written || (all && !drv_is_decode(d)));
 }
 
 // Whether no kernel has a map of a tensor of the caller's.
