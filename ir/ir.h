@@ -98,6 +98,7 @@ typedef struct Type {
   FragSlice slice;          // FRAG
   bool partial;             // FRAG: a reduction's parts, not yet combined
   bool quads;               // TENSOR: rows lie by 16, in fours of a thread
+  bool padded;              // TENSOR: rows begin at multiples of 16 bytes
 } Type;
 
 bool type_eq(const Type *a, const Type *b);

@@ -12,7 +12,7 @@ bool type_eq(const Type *a, const Type *b) {
            a->partial == b->partial && a->ext[0] == b->ext[0] &&
            a->ext[1] == b->ext[1] && a->ext[2] == b->ext[2];
   if (a->kind != TK_ELEM && a->kind != TK_TENSOR) return true;
-  if (a->quads != b->quads) return false;
+  if (a->quads != b->quads || a->padded != b->padded) return false;
   for (uint32_t i = 0; i < a->n; i++) {
     if (a->size[i] != b->size[i]) return false;
     if (a->kind == TK_ELEM && a->axis[i] != b->axis[i]) return false;

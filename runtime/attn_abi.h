@@ -46,8 +46,9 @@ extern "C" {
   "ATN" /* 4 bytes */
 #define ATTN_CONTAINER_MAJOR 1
 /* 1: ATTN_SEC_PROGRAM; 2: ATTN_GPU_OWN; 3: attn_gpu_phase.makes;
- * 4: attn_gpu_phase.numbers; 5: ATTN_GPU_COPIES */
-#define ATTN_CONTAINER_MINOR 5
+ * 4: attn_gpu_phase.numbers; 5: ATTN_GPU_COPIES;
+ * 6: ATTN_GPU_PADDED */
+#define ATTN_CONTAINER_MINOR 6
 
 typedef struct attn_container_header {
   uint8_t magic[4];
@@ -121,6 +122,7 @@ ATTN_API uint64_t attn_container_hash(const void *bytes, size_t n);
 #define ATTN_MAX_NUMBERS 24 /* that the host computes for a phase */
 #define ATTN_MAP_RANK 5     /* axes of a map */
 #define ATTN_MAP_BYTES 128  /* a CUtensorMap */
+#define ATTN_MAP_ROW 16     /* bytes: its strides are multiples */
 
 typedef struct attn_table {
   uint32_t at;   /* bytes from the section's first; a multiple of 8 */
@@ -164,10 +166,12 @@ typedef enum attn_gpu_flag {
   ATTN_GPU_OWN = 8,     /* it has machine code of its own, in section `code` */
   ATTN_GPU_ONCE = 16,   /* what its maps copy is read once: lines of 128 bytes
                          * are fetched, not pairs (others: 256) */
-  ATTN_GPU_COPIES = 32  /* of a variant's first phase: where no variant takes a
+  ATTN_GPU_COPIES = 32, /* of a variant's first phase: where no variant takes a
                          * call's tensors, this one may run over copies, in
                          * workspace in front of its own, of those that it has
                          * maps of */
+  ATTN_GPU_PADDED = 64  /* rows of what its maps show in workspace begin at
+                         * multiples of 16 bytes: what is between is nobody's */
 } attn_gpu_flag;
 
 typedef struct attn_gpu_phase {
@@ -195,7 +199,7 @@ typedef struct attn_gpu_map {
   uint16_t swizzle; /* 0, 32, 64 or 128 bytes */
   uint8_t axis[8];
   uint16_t box[8]; /* elements, 1 .. 256 */
-  /* Of a tensor in workspace, which lies densely: */
+  /* Of a tensor in workspace, which lies densely but for ATTN_GPU_PADDED: */
   uint32_t place; /* expression: bytes from the workspace's first */
   uint32_t dtype;
   uint32_t extent[6]; /* expressions, in the tensor's order */

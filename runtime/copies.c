@@ -13,7 +13,6 @@
 #include <string.h>
 
 enum {
-  ROW = 16,       // bytes: strides of a map are multiples
   PLACE = 256,    // bytes: copies begin at multiples
   THREADS = 256,  // of a group
   PER_UNIT = 8,   // groups of a multiprocessor
@@ -43,11 +42,11 @@ static bool is_empty(const attn_tensor *t) {
 // Whether any driver makes map r of t.
 static bool is_plain(const attn_gpu_map *r, const attn_tensor *t) {
   int64_t size = (int64_t)attn_dtype_size(t->dtype);
-  bool plain = (uintptr_t)t->data % ROW == 0;
+  bool plain = (uintptr_t)t->data % ATTN_MAP_ROW == 0;
   for (uint32_t i = 0; i < r->rank; i++) {
     int64_t stride = t->stride[r->axis[i]];
     if (t->shape[r->axis[i]] <= 1) continue;
-    plain &= i ? stride >= 0 && stride * size % ROW == 0 : stride == 1;
+    plain &= i ? stride >= 0 && stride * size % ATTN_MAP_ROW == 0 : stride == 1;
   }
   return plain;
 }
@@ -57,7 +56,7 @@ static uint64_t lay_out(const attn_gpu_map *r, attn_tensor *t) {
   uint64_t size = attn_dtype_size(t->dtype), most = (uint64_t)1 << 46;
   uint64_t n = (uint64_t)t->shape[r->axis[0]] * size;
   t->stride[r->axis[0]] = 1;
-  n = (n + ROW - 1) / ROW * ROW;
+  n = (n + ATTN_MAP_ROW - 1) / ATTN_MAP_ROW * ATTN_MAP_ROW;
   for (uint32_t i = 1; i < r->rank; i++) {
     uint64_t extent = (uint64_t)t->shape[r->axis[i]];
     t->stride[r->axis[i]] = (int64_t)(n / size);

@@ -531,8 +531,10 @@ static bool describe(const GpuDevice *d, const attn_gpu_map *r,
   return true;
 }
 
-// The tensor that a phase before has made.
-static bool made_tensor(const Job *j, const attn_gpu_map *r, attn_tensor *t) {
+// The tensor that a phase before has made; a row has a multiple of `grain`
+// elements, without those that nobody has made.
+static bool made_tensor(const Job *j, const attn_gpu_map *r, int64_t grain,
+                        attn_tensor *t) {
   int64_t at, stride = 1;
   char *workspace = j->call->workspace;
   *t = (attn_tensor){.dtype = (int32_t)r->dtype, .rank = r->rank};
@@ -544,19 +546,23 @@ static bool made_tensor(const Job *j, const attn_gpu_map *r, attn_tensor *t) {
       return false;
     t->stride[i] = stride;
     stride *= t->shape[i];
+    if (i + 1u == r->rank) stride = (stride + grain - 1) / grain * grain;
   }
   return true;
 }
 
-static bool put_map(Block *b, const Job *j, const attn_gpu_map *r, bool once) {
+static bool put_map(Block *b, const Job *j, const attn_gpu_map *r,
+                    uint32_t flags) {
   const Solved *s = j->call->solved;
+  int64_t size = (int64_t)attn_dtype_size((int32_t)r->dtype);
+  int64_t grain = flags & ATTN_GPU_PADDED && size ? ATTN_MAP_ROW / size : 1;
   GpuMap m;
   attn_tensor own;
   char *to = b->at + b->n;
   bool made = r->tensor == ATTN_NONE;
   if ((!made && r->tensor >= s->env.ntensors) ||
       b->n + ATTN_MAP_BYTES > sizeof b->at ||
-      (made && !made_tensor(j, r, &own)))
+      (made && !made_tensor(j, r, grain, &own)))
     return false;
   const attn_tensor *t = made ? &own : s->tensors[r->tensor];
   b->n += ATTN_MAP_BYTES;
@@ -564,7 +570,7 @@ static bool put_map(Block *b, const Job *j, const attn_gpu_map *r, bool once) {
   if ((t->data || t->rank) &&
       !describe(j->dev, r, t, made || is_output(&j->v->view, r->tensor), &m))
     return false;
-  m.once = once;
+  m.once = flags & ATTN_GPU_ONCE;
   if (m.data) return j->g->driver->encode(j->g->state, &m, to);
   memset(to, 0, ATTN_MAP_BYTES);
   return true;
@@ -572,8 +578,7 @@ static bool put_map(Block *b, const Job *j, const attn_gpu_map *r, bool once) {
 
 static bool put_maps(Block *b, const Job *j, const attn_gpu_phase *p) {
   for (uint32_t i = 0; i < p->nmaps; i++)
-    if (!put_map(b, j, &j->v->records->maps[p->map + i],
-                 p->flags & ATTN_GPU_ONCE))
+    if (!put_map(b, j, &j->v->records->maps[p->map + i], p->flags))
       return false;
   return true;
 }

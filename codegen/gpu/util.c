@@ -89,6 +89,15 @@ V gpu_param(Gpu *n, uint64_t at, LLVMTypeRef t) {
   return v;
 }
 
+// Elements along axis k of a tensor in workspace as it lies.
+static V room(Gpu *n, const Type *t, uint32_t k) {
+  V size = cg_dim(n->g, t->size[k]);
+  if (!t->padded || k + 1 < t->n) return size;
+  int64_t grain = ATTN_MAP_ROW / (int64_t)dtype_size(t->dtype);
+  size = e_iadd(n->g, size, gpu_i64(n, grain - 1));
+  return e_and(n->g, size, gpu_i64(n, -grain));
+}
+
 // Workspaces lie one behind the other, each at a multiple of 64 bytes.
 static V workspace(Gpu *n, Value tensor) {
   Cg *g = n->g;
@@ -100,7 +109,7 @@ static V workspace(Gpu *n, Value tensor) {
     const Type *t = ir_type(n->f, v);
     V bytes = gpu_i64(n, (int64_t)dtype_size(t->dtype));
     for (uint32_t k = 0; k < t->n; k++)
-      bytes = LLVMBuildMul(g->b, bytes, cg_dim(g, t->size[k]), "");
+      bytes = LLVMBuildMul(g->b, bytes, room(n, t, k), "");
     bytes = e_and(g, e_iadd(g, bytes, gpu_i64(n, ATTN_ALIGN - 1)),
                   gpu_i64(n, -ATTN_ALIGN));
     at = e_iadd(g, at, bytes);
@@ -125,7 +134,7 @@ V gpu_tensor(Gpu *n, Value tensor, uint32_t i) {
   if (i <= t->n) return cg_dim(g, t->size[i - 1]);
   V stride = gpu_i64(n, 1);
   for (uint32_t k = i - t->n; k < t->n; k++)
-    stride = LLVMBuildMul(g->b, stride, cg_dim(g, t->size[k]), "");
+    stride = LLVMBuildMul(g->b, stride, room(n, t, k), "");
   return stride;
 }
 

@@ -232,8 +232,10 @@ static bool parse_tensor(Parser *p, Type *t) {
     if (!parse_dim(p, &t->size[t->n++])) return false;
   } while (parse_accept(p, ','));
   if (!parse_expect(p, ']')) return false;
-  t->quads = parse_accept(p, ',');
-  if (t->quads && !parse_keyword(p, "quads")) return parse_expected(p, "quads");
+  if (!parse_accept(p, ',')) return parse_expect(p, '>');
+  t->quads = parse_keyword(p, "quads");
+  t->padded = !t->quads && parse_keyword(p, "padded");
+  if (!t->quads && !t->padded) return parse_expected(p, "quads or padded");
   return parse_expect(p, '>');
 }
 

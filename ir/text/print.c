@@ -143,7 +143,7 @@ static void put_type(const Printer *p, const Type *t) {
       if (i) buf_str(out, ", ");
       put_dim(p, t->size[i]);
     }
-    buf_str(out, t->quads ? "], quads>" : "]>");
+    buf_str(out, t->quads ? "], quads>" : t->padded ? "], padded>" : "]>");
     break;
   case TK_VEC: buf_printf(out, "vec<%ux%s>", t->n, dtype); break;
   case TK_PTR: buf_printf(out, "ptr<%s>", dtype); break;

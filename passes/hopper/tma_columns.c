@@ -20,12 +20,14 @@
 // keys is filled such columns of the same tensor are read, so that each step
 // has one strip; not to columns of few steps (documents in steps that mask),
 // nor to what depends on the group or is not made of scalars, nor to what the
-// kernel stores; what phases before have made is an input. Level frag;
-// sm_90a. Needs: pipeline_loop; runs before warp_specialize. Run dce
-// afterwards. Tests: test/passes/tma_columns/.
+// kernel stores; what phases before have made is an input, whose rows begin at
+// multiples of 16 bytes then (`padded`), in all phases. Level frag; sm_90a.
+// Needs: pipeline_loop; runs before warp_specialize. Run dce afterwards. Tests:
+// test/passes/tma_columns/.
 #include "ir/target.h"
 #include "passes/hopper/columns_made.h"
 #include "passes/hopper/rings.h"
+#include "passes/support/outline.h"
 
 #include "ir/layout.h"
 #include "ir/multiple.h"
@@ -365,13 +367,42 @@ static void of_tensor(Func *f, Arena *a, const Target *t, Value tensor) {
   }
 }
 
+// Rows of what phases in front have made, of which columns are read, begin at
+// multiples of 16 bytes in all phases: strips can be copied. Code for tensors
+// of any strides finds them there too, so that kernels without strips are the
+// same text.
+static void see_columns_made(void *data, Op *op) {
+  Func *f = data;
+  bool strip = op->code == OP_SFILL && ir_type(f, op->res[0])->ext[0] == 1;
+  if (!strip && !is_columns(f, op)) return;
+  Type *t = &f->values.at[op->args[0]].type;
+  int64_t row = dim_divisor(&f->mod->dims, t->size[t->n - 1]);
+  t->padded |= row * (int64_t)dtype_size(t->dtype) % HW_SMEM_WORDS != 0;
+}
+
+static void pad_rows(const Module *m, Func *f) {
+  const char *program = outline_last(f)->name;
+  ir_walk(f->body, see_columns_made, f);
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    Type *own = &f->values.at[f->params.at[i].v].type;
+    if (f->params.at[i].role != PR_SHARED) own->padded = false;
+    for (uint32_t k = 0; own->padded && k < m->funcs.n; k++) {
+      Func *g = m->funcs.at[k];
+      if (i < g->params.n && ir_is_phase(g, program))
+        g->values.at[g->params.at[i].v].type.padded = true;
+    }
+  }
+}
+
 bool pass_tma_columns(Ctx *cx, Module *m, const PassOpt *opt) {
-  for (uint32_t i = 0; !opt->strided && i < m->funcs.n; i++) {
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    for (uint32_t k = 0; k < f->params.n; k++)
+    pad_rows(m, f);
+    for (uint32_t k = 0; !opt->strided && k < f->params.n; k++)
       if (ir_type(f, f->params.at[k].v)->kind == TK_TENSOR)
         of_tensor(f, &cx->scratch, opt->target, f->params.at[k].v);
-    if (f->body->first) hop_columns_made(f, opt->target);
+    if (f->body->first && !opt->strided) hop_columns_made(f, opt->target);
+    pad_rows(m, f);
   }
   return true;
 }

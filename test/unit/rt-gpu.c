@@ -44,6 +44,8 @@ static const int64_t row_major[] = {
     ATTN_X_CONST,  7, ATTN_X_NE, ATTN_X_AND};
 static const int64_t seven[] = {ATTN_X_DIM, 0, ATTN_X_CONST, 7, ATTN_X_EQ};
 static const int64_t nine[] = {ATTN_X_DIM, 0, ATTN_X_CONST, 9, ATTN_X_EQ};
+static const int64_t many[] = {ATTN_X_DIM, 0, ATTN_X_CONST, 500, ATTN_X_EQ};
+static const int64_t columns[] = {ATTN_X_DIM, 0};
 static const int64_t rows[] = {ATTN_X_DIM, 1};
 static const int64_t area[] = {ATTN_X_DIM, 0, ATTN_X_DIM, 1, ATTN_X_MUL};
 static const int64_t bytes[] = {ATTN_X_DIM, 1, ATTN_X_CONST, 8, ATTN_X_MUL};
@@ -81,6 +83,22 @@ static const CgPhase split[] = {{.name = "part",
                                  .makes = 6,
                                  .numbers = numbers,
                                  .nnumbers = 2}};
+// A map of f32[N, M] in workspace whose rows begin at multiples of 16 bytes.
+static const attn_gpu_map in_workspace[] = {{.tensor = ATTN_NONE,
+                                             .rank = 2,
+                                             .axis = {1, 0},
+                                             .box = {64, 1},
+                                             .dtype = ATTN_F32}};
+static const int64_t sixteen[] = {ATTN_X_CONST, 16};
+static const CgPlace place = {.at = {sixteen, 2},
+                              .extent = {{rows, 2}, {columns, 2}}};
+static const CgPhase padded = {.name = "padded",
+                               .ntasks = {rows, 2},
+                               .threads = 128,
+                               .flags = ATTN_GPU_PADDED,
+                               .maps = in_workspace,
+                               .places = &place,
+                               .nmaps = 1};
 static const CgPhase plain = {.name = "plain",
                               .ntasks = {rows, 2},
                               .threads = 64,
@@ -93,11 +111,23 @@ static char data[2 * OUT] __attribute__((aligned(128)));
 
 // ---- the program
 
+static const CgBytes pair[] = {{"part", 4}, {"join", 4}};
+
+static CgDevice in_padded_rows(const DimTab *own) {
+  return (CgDevice){.target = ATTN_TARGET_SM(90, 1),
+                    .when = {many, 5},
+                    .dims = own,
+                    .phases = &padded,
+                    .nphases = 1,
+                    .workspace = {bytes, 5},
+                    .binary = {"padded", 6}};
+}
+
 // copied: all there is takes dense tensors, and copies of others.
 static void make(Ctx *cx, Buf *box, bool copied) {
   DimTab *own = NEW(&cx->session, DimTab), *mod = NEW(&cx->session, DimTab);
-  DimSym n = {.name = intern(&cx->names, "N")};
-  DimSym m = {.name = intern(&cx->names, "M")};
+  DimSym n = {.name = intern(&cx->names, "N")},
+         m = {.name = intern(&cx->names, "M")};
   vec_push(&cx->session, &own->syms, n);
   vec_push(&cx->session, &own->syms, m);
   vec_push(&cx->session, &mod->syms, m);
@@ -106,15 +136,15 @@ static void make(Ctx *cx, Buf *box, bool copied) {
                   {.name = "s", .role = PR_SCALAR},
                   {.name = "Y", .type = {.kind = TK_TENSOR, .n = 2}},
                   {.name = "T", .type = {.kind = TK_TENSOR, .n = 1}}};
-  uint32_t hopper = ATTN_TARGET_SM(90, 1), ampere = ATTN_TARGET_SM(80, 0);
-  static const CgBytes pair[] = {{"part", 4}, {"join", 4}};
+  uint32_t hopper = ATTN_TARGET_SM(90, 1);
   CgDevice d[] = {{.target = hopper,
                    .when = {nine, 5},
                    .dims = mod,
                    .phases = split,
                    .nphases = 2,
                    .binary = {"split", 5}},
-                  {.target = ampere,
+                  in_padded_rows(mod),
+                  {.target = ATTN_TARGET_SM(80, 0),
                    .dims = mod,
                    .phases = &plain,
                    .nphases = 1,
@@ -139,8 +169,8 @@ static void make(Ctx *cx, Buf *box, bool copied) {
                  .dims = own,
                  .params = p,
                  .nparams = 4,
-                 .devices = copied ? &d[2] : d,
-                 .ndevices = copied ? 1 : 4};
+                 .devices = copied ? &d[3] : d,
+                 .ndevices = copied ? 1 : 5};
   EXPECT(cg_container(cx, &c, 1, box));
   prog = (attn_program){.abi = ATTN_ABI,
                         .size = sizeof prog,
@@ -506,6 +536,21 @@ static void is_copy(uint64_t n, const void *from, const void *to) {
          word(2) == (uintptr_t)to);
 }
 
+// Rows of what phases hand on begin where the driver can show them; of what is
+// between nothing is seen.
+static void padded_rows(void) {
+  attn_error e;
+  Args a = arguments(500, 61);
+  a.head.workspace = data + OUT / 2;
+  a.head.workspace_bytes = OUT / 2;
+  mock->block_bytes = 0;
+  unsigned map = mock->encodes;
+  EXPECT(once(&a, &e) == ATTN_OK && !strcmp(mock->last.symbol, "padded"));
+  const MockMap *m = &mock->map[map % 16];
+  EXPECT(mock->encodes == map + 1 && m->data == data + OUT / 2 + 16);
+  EXPECT(m->extent[0] == 61 && m->extent[1] == 500 && m->stride[0] == 256);
+}
+
 // What no variant takes lies in workspace, rows at multiples of 16 bytes: X is
 // copied there, Y from there.
 static void copies(void) {
@@ -625,6 +670,7 @@ int main(int argc, char **argv) {
   units();
   choices();
   devices();
+  padded_rows();
   workspace();
   pieces();
   absent();

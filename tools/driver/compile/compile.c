@@ -595,11 +595,12 @@ static bool add_general(Ctx *cx, const Built *of, CgProgram *p, Builts *built) {
 // and by one that takes any.
 static bool add_bodies(Ctx *cx, Built b, CgProgram *p, Builts *built) {
   if (b.recipe.opt.first || b.recipe.opt.general) return true;
-  if (!b.recipe.opt.strided && drv_needs_strided(&b) &&
+  bool copies = drv_takes_copies(&b.recipe);
+  if (!copies && !b.recipe.opt.strided && drv_needs_strided(&b) &&
       !add_strided(cx, &b, p, built))
     return false;
   if (!drv_needs_general(&b)) return true;
-  if (!drv_takes_copies(&b.recipe)) return add_general(cx, &b, p, built);
+  if (!copies) return add_general(cx, &b, p, built);
   ctx_remark(cx, "%s for %s: tensors of any strides are copied", p->name,
              b.recipe.target->name);
   return true;

@@ -20,6 +20,12 @@ CgExpr drv_tasks(Ctx *cx, const Module *m, const Func *f) {
   return all;
 }
 
+static CgExpr rounded(Ctx *cx, CgExpr n, int64_t to) {
+  n = cg_expr_bin(cx, n, ATTN_X_ADD, cg_expr_const(cx, to - 1));
+  n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, cg_expr_const(cx, to));
+  return cg_expr_bin(cx, n, ATTN_X_MUL, cg_expr_const(cx, to));
+}
+
 // Bytes that the phases hand on, by parameter of f, as code generation lays
 // them out; empty: of others.
 static CgExpr *rooms(Ctx *cx, const Module *m, const Func *f) {
@@ -27,13 +33,15 @@ static CgExpr *rooms(Ctx *cx, const Module *m, const Func *f) {
   for (uint32_t i = 0; i < f->params.n; i++) {
     if (f->params.at[i].role != PR_SHARED) continue;
     const Type *t = ir_type(f, f->params.at[i].v);
-    CgExpr n = cg_expr_const(cx, (int64_t)dtype_size(t->dtype));
-    for (uint32_t k = 0; k < t->n; k++)
-      n = cg_expr_bin(cx, n, ATTN_X_MUL, cg_expr_dim(cx, &m->dims, t->size[k]));
-    CgExpr align = cg_expr_const(cx, ATTN_ALIGN);
-    n = cg_expr_bin(cx, n, ATTN_X_ADD, cg_expr_const(cx, ATTN_ALIGN - 1));
-    n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, align);
-    all[i] = cg_expr_bin(cx, n, ATTN_X_MUL, align);
+    int64_t size = (int64_t)dtype_size(t->dtype);
+    CgExpr n = cg_expr_const(cx, size);
+    for (uint32_t k = 0; k < t->n; k++) {
+      CgExpr along = cg_expr_dim(cx, &m->dims, t->size[k]);
+      if (t->padded && k + 1 == t->n)
+        along = rounded(cx, along, ATTN_MAP_ROW / size);
+      n = cg_expr_bin(cx, n, ATTN_X_MUL, along);
+    }
+    all[i] = rounded(cx, n, ATTN_ALIGN);
   }
   return all;
 }
@@ -69,6 +77,15 @@ static const CgPlace *places(Ctx *cx, const Module *m, const CgKernelRecord *k,
   return out;
 }
 
+// Rows of what k has maps of, in workspace, begin where maps can show them.
+static bool has_padded(const CgKernelRecord *k) {
+  for (uint32_t i = 0; i < k->maps.n; i++) {
+    uint32_t at = param_of(k->func, k->maps.at[i].tensor);
+    if (ir_type(k->func, k->func->params.at[at].v)->padded) return true;
+  }
+  return false;
+}
+
 static attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
   attn_gpu_map *out = NEWN(&cx->session, attn_gpu_map, k->maps.n + 1);
   for (uint32_t i = 0; i < k->maps.n; i++) {
@@ -84,21 +101,22 @@ static attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
 
 static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
   attn_gpu_map *all = maps(cx, k);
-  return (CgPhase){.name = k->symbol,
-                   .ntasks = drv_tasks(cx, m, k->func),
-                   .threads = k->threads,
-                   .shared_bytes = k->shared_bytes,
-                   .ctas =
-                       k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
-                   .flags = (k->counter ? ATTN_GPU_COUNTER : 0) |
-                            (k->waits ? ATTN_GPU_WAITS : 0) |
-                            (k->once ? ATTN_GPU_ONCE : 0) | ATTN_GPU_LOCAL,
-                   .makes = ir_made(&cx->scratch, k->func),
-                   .maps = all,
-                   .places = places(cx, m, k, all),
-                   .nmaps = k->maps.n,
-                   .numbers = k->numbers.at,
-                   .nnumbers = k->numbers.n};
+  return (
+      CgPhase){.name = k->symbol,
+               .ntasks = drv_tasks(cx, m, k->func),
+               .threads = k->threads,
+               .shared_bytes = k->shared_bytes,
+               .ctas = k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
+               .flags = (k->counter ? ATTN_GPU_COUNTER : 0) |
+                        (k->waits ? ATTN_GPU_WAITS : 0) |
+                        (k->once ? ATTN_GPU_ONCE : 0) |
+                        (has_padded(k) ? ATTN_GPU_PADDED : 0) | ATTN_GPU_LOCAL,
+               .makes = ir_made(&cx->scratch, k->func),
+               .maps = all,
+               .places = places(cx, m, k, all),
+               .nmaps = k->maps.n,
+               .numbers = k->numbers.at,
+               .nnumbers = k->numbers.n};
 }
 
 // Text in a container ends with a zero.
@@ -240,15 +258,41 @@ static bool is_chosen_of(const Param *p) {
   return !order || (p->sym->ty.rank && (t == DT_I32 || t == DT_I64));
 }
 
+// Has `out` all open dims of p, and so about as many elements, or more?
+static bool is_as_long(const Decl *d, const Param *out, const Param *p) {
+  const Ty *of = &out->sym->ty, *t = &p->sym->ty;
+  bool all = of->rank > 0;
+  for (uint32_t i = 0; i < t->rank; i++) {
+    bool has = dim_is_fixed(d->dims, t->shape[i]);
+    for (uint32_t k = 0; k < of->rank; k++) has |= of->shape[k] == t->shape[i];
+    all &= has;
+  }
+  return all;
+}
+
+// A gradient writes g_K of all keys, whatever a list chooses: a copy of K is no
+// more than that. A pool of pages may be far larger than what a call sees.
+static bool is_written_whole(const Decl *d, const Param *p) {
+  bool whole = d->derived && d->derived->gradient &&
+               !(p->layout && p->layout->kind == LAY_PAGED);
+  bool as_long = !p->sym->ty.rank || !dtype_is_float(p->sym->ty.dtype);
+  for (uint32_t i = 0; i < d->outs.n; i++)
+    as_long |= is_as_long(d, &d->outs.at[i], p);
+  return whole && as_long;
+}
+
 // Copies cost a little beside what is done with whole tensors, more than a few
 // rows do with a cache.
 bool drv_takes_copies(const Recipe *r) {
   const Decl *d = r->spec.prog;
-  bool all = r->target->gpu.general && !r->opt.general && !drv_is_decode(d) &&
-             drv_dense_asked(d, r->target, &r->opt) == DENSE_OPEN;
-  for (uint32_t i = 0; i < d->params.n; i++)
+  bool all = true, written = true;
+  for (uint32_t i = 0; i < d->params.n; i++) {
     all &= !is_chosen_of(&d->params.at[i]);
-  return all;
+    written &= is_written_whole(d, &d->params.at[i]);
+  }
+  return r->target->gpu.general && !r->opt.general &&
+         drv_dense_asked(d, r->target, &r->opt) == DENSE_OPEN &&
+         (written || (all && !drv_is_decode(d)));
 }
 
 // Whether no kernel has a map of a tensor of the caller's.
@@ -428,7 +472,13 @@ static uint32_t kernels(DrvCall *c, const Target *t, DrvOptions *opt,
     out[i].body = takes_any(&b) ? "any" : "dense";
     drv_describe(c->cx, k, &out[i]);
   }
-  if (!b.recipe.opt.general && drv_needs_general(&b))
+  bool more = !b.recipe.opt.general && drv_needs_general(&b);
+  if (more && drv_takes_copies(&b.recipe))
+    ctx_remark(c->cx,
+               "%s: a call copies tensors whose rows do not lie "
+               "at multiples of 16 bytes",
+               c->prog->name);
+  else if (more)
     ctx_remark(c->cx,
                "%s: objects have a body for tensors of any strides as well, of "
                "the passes for %s",
