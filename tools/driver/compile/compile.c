@@ -434,7 +434,8 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, uint32_t how,
                  : DIM_NONE;
   if (!rows || (fewest && !is_dealt(few->mod)) ||
       (brief && drv_finds_bounds(few)) ||
-      (cluster && !plan_is_clustered(few->mod)) ||
+      (cluster &&
+       (!plan_is_clustered(few->mod) || !plan_cluster_gain(few->mod, dims))) ||
       drv_same_text(d.text, p->devices[p->ndevices - 1].text)) {
     diag_forget(cx, mark);
     return false;
@@ -443,8 +444,8 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, uint32_t how,
   Dim keys = plan_shared_keys(few->mod, p->name, dims);
   if (keys) calls = when_least(cx, dims, calls, keys, COST_SHARED_KEYS);
   if (brief) calls = drv_and(cx, calls, drv_brief_calls(cx, p, whole));
-  Dim gain = cluster ? plan_cluster_gain(few->mod, dims) : DIM_NONE;
-  if (gain) calls = when_least(cx, dims, calls, gain, 1);
+  if (cluster)
+    calls = when_least(cx, dims, calls, plan_cluster_gain(few->mod, dims), 1);
   few->recipe.when = drv_and(cx, few->recipe.when, calls);
   d.when = drv_and(cx, d.when, calls);
   drv_prepend_device(cx, p, d);
