@@ -303,11 +303,10 @@ uint32_t frag_warps_bytes(const Type *t) {
 uint32_t frag_peers_bytes(const Func *f, const Op *op) {
   enum { LANES = 32, WARPS = 4, BLOCK = 8, WORDS = 4, WORD = 4 };
   uint32_t words = 0;
-  for (uint32_t i = 0; i < op->nargs; i++) {
+  for (uint32_t i = 0; i < op->nres; i++) {
     const Type *t = ir_type(f, op->res[i]);
     words += t->slice ? 2 : t->ext[1] / BLOCK * WORDS;
   }
-  words *= (uint32_t)ir_attr_i(op, AT_CLUSTER, 1);
   uint32_t warps = ir_attr_i(op, AT_DEALT, 0) ? 1 : WARPS;
   return words * warps * LANES * WORD;
 }

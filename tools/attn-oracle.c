@@ -469,18 +469,20 @@ static void find_peers(void *data, Op *op) {
   *(bool *)data |= op->code == OP_PEERS;
 }
 
-// The same with clusters, if the code for few rows has a body that has some.
-static bool run_clusters(Ctx *cx, const Options *few, Decl *d,
+// The same with clusters of so many CTAs, if the code for few rows has a body
+// that has some.
+static bool run_clusters(Ctx *cx, const Options *few, Decl *d, int64_t size,
                          Run *const *known) {
   Options o = *few;
-  o.cluster = COST_CLUSTER_SIZE;
+  o.cluster = size;
   Module *m = run_lower(cx, &o, d);
   bool some = false;
   for (uint32_t i = 0; m && i < m->funcs.n; i++)
     ir_walk(m->funcs.at[i]->body, find_peers, &some);
   if (!some) return m != NULL;
   if (!run_module(cx, &o, d, m, known)) return false;
-  printf("%s: same, of few rows in clusters\n", d->name);
+  printf("%s: same, of few rows in clusters of %lld\n", d->name,
+         (long long)size);
   return true;
 }
 
@@ -491,7 +493,8 @@ static bool run_program(Ctx *cx, const Options *o, Decl *d, Run *const *known) {
   if (has_few(cx, o, d, m, &few)) {
     if (!run_module(cx, &few, d, run_lower(cx, &few, d), known)) return false;
     printf("%s: same, as of few rows\n", d->name);
-    if (!run_clusters(cx, &few, d, known)) return false;
+    for (uint32_t i = 0; plan_cluster_size(i); i++)
+      if (!run_clusters(cx, &few, d, plan_cluster_size(i), known)) return false;
   }
   printf("%s: same\n", d->name);
   return true;

@@ -1,16 +1,17 @@
-// peers: the registers of the CTAs of a cluster joined. Each warp sends what it
-// has to the same warp of all, into places of its CTA's number in their shared
-// memory; of a tile whose result has fewer columns those of the receiver's
-// number, which lie together. Stores count at a barrier of the receiver, who
-// waits until all are there and joins them in the order of the numbers. Of rows
-// that all warps have each warp sends to some CTAs, and the first one joins
-// tiles. Nobody reads another's memory, which may go when its CTA ends; before
-// the first store all CTAs have begun, and their barriers are there.
+// peers: the registers of the CTAs of a cluster, in each of them. Each warp
+// sends what it has to the same warp of all, into places of its CTA's number in
+// their shared memory; of a tile whose results have fewer columns those of the
+// receiver's number, which lie together. Stores count at a barrier of the
+// receiver, who waits until all are there and takes them in the order of the
+// numbers. Of rows that all warps have each warp sends to some CTAs, and the
+// first one takes tiles. Nobody reads another's memory, which may go when its
+// CTA ends; before the first store all CTAs have begun, and their barriers are
+// there.
 #include "codegen/nv/slots.h"
 
 #include <stdio.h>
 
-enum { WARPS = 4, MAX_PEERS = 8, BARRIER = 8, WORD = 4 };
+enum { WARPS = 4, BARRIER = 8, WORD = 4 };
 
 typedef struct Peers {
   Gpu *n;
@@ -18,7 +19,7 @@ typedef struct Peers {
   uint32_t cluster, warps;
   V rank, slot;
   V base;
-  Frag *made;  // by operand
+  Frag *made;  // by result
 } Peers;
 
 // ---------------------------------------------------------------- barriers
@@ -119,20 +120,35 @@ static void send_run(Gpu *n, V at, V bar, const V *w, uint32_t run) {
           2 + run);
 }
 
-// Where operand i of all CTAs is, in places of as many words as the result has.
+// Words of a lane in a result of operand i.
+static uint32_t words_of(const Peers *p, uint32_t i) {
+  return p->made[i * p->cluster].n;
+}
+
+// Where operand i of all CTAs is, in places of as many words as a result has.
 static NvSlots places(const Peers *p, uint32_t i) {
   uint32_t before = 0;
   for (uint32_t k = 0; k < i; k++)
-    before += nv_slots_bytes(p->made[k].n) * p->warps * p->cluster;
+    before += nv_slots_bytes(words_of(p, k)) * p->warps * p->cluster;
   V base = gpu_add(p->n, p->base, gpu_i32(p->n, before));
-  return (NvSlots){base, p->made[i].n};
+  return (NvSlots){base, words_of(p, i)};
 }
 
 static V place_of(const Peers *p, V rank) {
   return gpu_add(p->n, gpu_mul(p->n, rank, p->warps), p->slot);
 }
 
-// Words w of operand i, its result's from word `first` on, to a CTA.
+// Where words from `first` on are in a slot, of which so many are less than a
+// piece: in a part of each lane's.
+static V in_piece(Gpu *n, V first, uint32_t count, uint32_t piece) {
+  V in = LLVMBuildURem(n->g->b, first, gpu_i32(n, piece), "");
+  V at = LLVMBuildSub(n->g->b, first, in, "");
+  at = gpu_mul(n, at, nv_slots_bytes(1));
+  at = gpu_add(n, at, gpu_mul(n, in, WORD));
+  return gpu_add(n, at, gpu_mul(n, n->grp.lane, (piece - count) * WORD));
+}
+
+// Words w of operand i, a result's from word `first` on, to a CTA.
 static void send_words(const Peers *p, uint32_t i, V rank, const V *w,
                        uint32_t count, V first) {
   Gpu *n = p->n;
@@ -140,7 +156,10 @@ static void send_words(const Peers *p, uint32_t i, V rank, const V *w,
   V own = place_of(p, p->rank);
   V bar = address_in(n, barrier_of(n, p->op, n->grp.instance), rank);
   some.base = gpu_add(n, s.base, gpu_mul(n, own, nv_slots_bytes(s.words)));
-  some.base = gpu_add(n, some.base, gpu_mul(n, first, nv_slots_bytes(1)));
+  uint32_t piece = nv_slots_run(&s, 0);
+  V in = count < piece ? in_piece(n, first, count, piece)
+                       : gpu_mul(n, first, nv_slots_bytes(1));
+  some.base = gpu_add(n, some.base, in);
   for (uint32_t k = 0, run; k < count; k += run) {
     run = nv_slots_run(&some, k);
     V at = nv_slots_byte(n, &some, gpu_i32(n, 0), k);
@@ -151,7 +170,7 @@ static void send_words(const Peers *p, uint32_t i, V rank, const V *w,
 // Of a tile that CTA's columns.
 static void send(const Peers *p, uint32_t i, uint32_t rank) {
   const Frag *x = gpu_frag(p->n, p->op->args[i]);
-  uint32_t words = p->made[i].n;
+  uint32_t words = words_of(p, i);
   const V *w = words < x->n ? x->w + rank * words : x->w;
   V zero = gpu_i32(p->n, 0);
   send_words(p, i, gpu_i32(p->n, rank), w, words, zero);
@@ -161,7 +180,7 @@ static void send(const Peers *p, uint32_t i, uint32_t rank) {
 static void send_parts(const Peers *p, uint32_t i, uint32_t part) {
   Gpu *n = p->n;
   const Frag *x = gpu_frag(n, p->op->args[i]);
-  uint32_t each = p->made[i].n / part;  // parts of a CTA
+  uint32_t each = words_of(p, i) / part;  // parts of a CTA
   for (uint32_t c = 0; c < x->n / part / WARPS; c++) {
     V at = gpu_add(n, n->grp.warp, gpu_i32(n, c * WARPS));
     V rank = LLVMBuildUDiv(n->g->b, at, gpu_i32(n, each), "");
@@ -197,51 +216,47 @@ static void send_all(const Peers *p) {
   bool dealt = p->warps == 1;
   for (uint32_t i = 0; i < p->op->nargs; i++) {
     uint32_t part = nv_fwarps_part(n, ir_def(n->f, p->op->args[i]));
-    bool rows = p->made[i].n == gpu_frag(n, p->op->args[i])->n;
+    bool rows = words_of(p, i) == gpu_frag(n, p->op->args[i])->n;
     bool even = p->cluster % WARPS == 0;
     if (!dealt)
       for (uint32_t r = 0; r < p->cluster; r++) send(p, i, r);
-    else if (part && p->made[i].n % part == 0) send_parts(p, i, part);
+    else if (part && words_of(p, i) % part == 0) send_parts(p, i, part);
     else if (rows && even) send_rows(p, i);
     else send_some(p, i);
   }
 }
 
-// ---------------------------------------------------------------- joining
-static void join(const Peers *p, uint32_t i) {
+// ---------------------------------------------------------------- taking
+static void take(const Peers *p, uint32_t i) {
   Gpu *n = p->n;
   NvSlots s = places(p, i);
-  RKind kind = (RKind)ir_attr(p->op, AT_KINDS)->list[i];
   const V *type = gpu_frag(n, p->op->args[i])->w;
-  V *out = p->made[i].w, *more = NEWN(&n->g->cx->scratch, V, s.words + 1);
-  for (uint32_t r = 0; r < p->cluster; r++) {
-    nv_slots_get(n, &s, place_of(p, gpu_i32(n, r)), type, r ? more : out);
-    for (uint32_t k = 0; r && k < s.words; k++)
-      out[k] = gpu_join(n, kind, out[k], more[k]);
-  }
+  for (uint32_t r = 0; r < p->cluster; r++)
+    nv_slots_get(n, &s, place_of(p, gpu_i32(n, r)), type,
+                 p->made[i * p->cluster + r].w);
 }
 
 static bool is_tile(const Peers *p, uint32_t i) {
-  return !ir_type(p->n->f, p->op->res[i])->slice;
+  return !ir_type(p->n->f, p->op->res[i * p->cluster])->slice;
 }
 
-static void join_all(const Peers *p, bool tiles) {
+static void take_all(const Peers *p, bool tiles) {
   for (uint32_t i = 0; i < p->op->nargs; i++)
-    if (is_tile(p, i) == tiles) join(p, i);
+    if (is_tile(p, i) == tiles) take(p, i);
 }
 
 // Tiles in the first warp alone; in the others they have no numbers.
-static void join_first(const Peers *p) {
+static void take_first(const Peers *p) {
   Gpu *n = p->n;
   Cg *g = n->g;
   V first = e_icmp(g, LLVMIntEQ, n->grp.warp, gpu_i32(n, 0));
   LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(g->b)};
   LLVMBasicBlockRef end = gpu_if(n, first);
-  join_all(p, true);
+  take_all(p, true);
   from[1] = LLVMGetInsertBlock(g->b);
   gpu_end(n, end);
-  for (uint32_t i = 0; i < p->op->nargs; i++)
-    for (uint32_t k = 0; is_tile(p, i) && k < p->made[i].n; k++) {
+  for (uint32_t i = 0; i < p->op->nres; i++)
+    for (uint32_t k = 0; is_tile(p, i / p->cluster) && k < p->made[i].n; k++) {
       V *w = &p->made[i].w[k];
       V in[2] = {LLVMConstNull(cg_of(*w)), *w};
       *w = LLVMBuildPhi(g->b, cg_of(in[1]), "");
@@ -249,8 +264,14 @@ static void join_first(const Peers *p) {
     }
 }
 
+static bool has_tiles(const Peers *p) {
+  for (uint32_t i = 0; i < p->op->nargs; i++)
+    if (is_tile(p, i)) return true;
+  return false;
+}
+
 void nv_peers(Gpu *n, const Op *op) {
-  bool dealt = ir_attr_i(op, AT_DEALT, 0) != 0, tiles = false;
+  bool dealt = ir_attr_i(op, AT_DEALT, 0) != 0;
   Peers p = {.n = n,
              .op = op,
              .cluster = (uint32_t)ir_attr_i(op, AT_CLUSTER, 1),
@@ -259,17 +280,15 @@ void nv_peers(Gpu *n, const Op *op) {
   p.slot = dealt ? gpu_i32(n, 0) : n->grp.warp;
   p.base = gpu_add(n, gpu_scratch(n, 0), gpu_i32(n, n->stay_at));
   n->stay_at += frag_peers_bytes(n->f, op);
-  p.made = NEWN(&n->g->cx->scratch, Frag, op->nargs + 1);
-  for (uint32_t i = 0; i < op->nargs; i++) {
+  p.made = NEWN(&n->g->cx->scratch, Frag, op->nres + 1);
+  for (uint32_t i = 0; i < op->nres; i++)
     p.made[i] = gpu_new(n, ir_type(n->f, op->res[i]));
-    tiles |= is_tile(&p, i);
-  }
   if (!number(n, op))
     gpu_call(n, "llvm.nvvm.barrier.cluster.wait.aligned", NULL, 0);
   send_all(&p);
   wait_for_all(&p);
-  join_all(&p, false);
-  if (!dealt) join_all(&p, true);
-  else if (tiles) join_first(&p);
-  for (uint32_t i = 0; i < op->nargs; i++) gpu_define(n, op->res[i], p.made[i]);
+  take_all(&p, false);
+  if (!dealt) take_all(&p, true);
+  else if (has_tiles(&p)) take_first(&p);
+  for (uint32_t i = 0; i < op->nres; i++) gpu_define(n, op->res[i], p.made[i]);
 }

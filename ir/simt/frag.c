@@ -496,32 +496,27 @@ static Group *at_op(Cta *c, const Group *g, const Op *op) {
   return all ? o : NULL;
 }
 
-static void over_ctas(Wave *w, const Op *op, uint32_t i) {
+// What CTA c has of operand i, in all CTAs.
+static void from_cta(Wave *w, const Op *op, uint32_t i, uint32_t c) {
   enum { ROWS = 16 };
   Cta *all = w->cta->cluster;
   uint32_t waves = w->grp->waves, n = w->cta->nctas;
-  RKind k = (RKind)ir_attr(op, AT_KINDS)->list[i];
-  const Type *t = simt_type(w, op->res[i]);
+  Value res = op->res[i * n + c];
+  const Type *t = simt_type(w, res);
   bool dealt = ir_attr_i(op, AT_DEALT, 0) != 0;
-  Dense d = {0};
-  for (uint32_t c = 0; c < n; c++) {
-    Dense x = simt_dense(&all[c].wave[w->grp->first], waves, op->args[i]);
-    for (uint32_t j = 0; c && j < d.rows * d.cols; j++)
-      d.at[j] = rounded(t->dtype, eval_reduce(k, d.at[j], x.at[j]));
-    if (!c) d = x;
-  }
+  Dense d = simt_dense(&all[c].wave[w->grp->first], waves, op->args[i]);
   for (uint32_t j = ROWS * d.cols; dealt && j < d.rows * d.cols; j++)
     d.at[j] = t->slice ? d.at[j % ROWS] : NAN;
-  for (uint32_t c = 0; c < n; c++) {
+  for (uint32_t k = 0; k < n; k++) {
     Dense mine = {d.rows, t->slice ? d.cols : t->ext[1], d.at};
     if (mine.cols < d.cols) {
       mine.at =
           NEWN(&wave_in(w)->cx->scratch, double, mine.rows *mine.cols + 1);
       for (uint32_t j = 0; j < mine.rows * mine.cols; j++)
         mine.at[j] =
-            d.at[j / mine.cols * d.cols + c * mine.cols + j % mine.cols];
+            d.at[j / mine.cols * d.cols + k * mine.cols + j % mine.cols];
     }
-    spread(&all[c].wave[w->grp->first], waves, op->res[i], mine);
+    spread(&all[k].wave[w->grp->first], waves, res, mine);
   }
 }
 
@@ -535,7 +530,8 @@ static bool peers(Wave *w, const Op *op) {
     if (!at_op(&all[c], g, op)) return true;
   Arena *a = &wave_in(w)->cx->scratch;
   ArenaMark mark = arena_mark(a);
-  for (uint32_t i = 0; i < op->nargs; i++) over_ctas(w, op, i);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    for (uint32_t c = 0; c < w->cta->nctas; c++) from_cta(w, op, i, c);
   arena_reset(a, mark);
   for (uint32_t c = 0; c < w->cta->nctas; c++) {
     Group *o = at_op(&all[c], g, op);

@@ -142,15 +142,19 @@ static bool check_peers(Verifier *v, const Op *op) {
   if (!launch || ir_attr_i(launch, AT_CLUSTER, 0) != n)
     return verify_fail(v, op, "the launch has another cluster");
   for (uint32_t i = 0; i < op->nargs; i++) {
-    const Type *x = arg_type(v, op, i), *r = ir_type(v->f, op->res[i]);
-    Type want = *x;
-    if (!x->slice) want.ext[1] /= (uint32_t)n;
+    const Type *x = arg_type(v, op, i);
     bool rows = is_whole(x) || x->slice == SLICE_ROW;
     if (!rows || x->layout != LY_ACC || x->partial ||
         (x->dtype != DT_BOOL && dtype_size(x->dtype) != 4) ||
         x->ext[0] != ROWS * (ir_group_threads(v->f, op) / 32))
       return wrong_operand(v, op, i);
-    if (!type_eq(r, &want) || (!x->slice && want.ext[1] * n != x->ext[1]))
+  }
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *x = arg_type(v, op, i / (uint32_t)n);
+    Type want = *x;
+    if (!x->slice) want.ext[1] /= (uint32_t)n;
+    if (!type_eq(ir_type(v->f, op->res[i]), &want) ||
+        (!x->slice && want.ext[1] * n != x->ext[1]))
       return wrong_result(v, op);
   }
   return true;

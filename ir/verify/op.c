@@ -738,15 +738,13 @@ static bool check_pass(Verifier *v, const Op *op) {
 }
 
 static bool check_peers(Verifier *v, const Op *op) {
-  const IrAttr *kinds = ir_attr(op, AT_KINDS);
-  if (kinds->n != op->nres || op->nargs != op->nres)
-    return verify_fail(v, op, "has one result per kind and operand");
-  if (ir_attr_i(op, AT_CLUSTER, 0) < 2)
-    return verify_fail(v, op, "a cluster has several CTAs");
+  int64_t n = ir_attr_i(op, AT_CLUSTER, 0);
+  if (n < 2) return verify_fail(v, op, "a cluster has several CTAs");
+  if (op->nres != op->nargs * n)
+    return verify_fail(v, op, "has one result per operand and CTA");
   for (uint32_t i = 0; i < op->nres; i++)
-    if (!check_kind(v, op, (RKind)kinds->list[i], arg_type(v, op, i)) ||
-        res_type(v, op, i)->dtype != arg_type(v, op, i)->dtype)
-      return false;
+    if (res_type(v, op, i)->dtype != arg_type(v, op, i / (uint32_t)n)->dtype)
+      return verify_fail(v, op, "has its operands' types");
   return true;
 }
 

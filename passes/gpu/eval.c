@@ -409,13 +409,16 @@ static void root_others(Place *p, const Op *op) {
 static void root_peers(Place *p, const Op *op) {
   Value *x = NEWN(p->arena, Value, op->nargs + 1);
   Type *types = NEWN(p->arena, Type, op->nres + 1);
+  uint32_t peers = op->nres / op->nargs;
   for (uint32_t i = 0; i < op->nargs; i++) {
     x[i] =
         lower_eval(p, op->args[i], lower_home(p, ir_type(p->f, op->args[i])));
     if (p->failed) return;
+  }
+  for (uint32_t i = 0; i < op->nres; i++) {
     View v;
-    types[i] = *ir_type(p->g, x[i]);
-    if (ir_type(p->f, op->args[i])->n < 2) continue;
+    types[i] = *ir_type(p->g, x[i / peers]);
+    if (ir_type(p->f, op->res[i])->n < 2) continue;
     lower_view(p, ir_type(p->f, op->res[i]), NULL, &v);
     types[i] = lower_type(p, types[i].dtype, &v);
   }

@@ -652,9 +652,11 @@ static bool has_parts(const Func *f) {
 
 // How many CTAs share a multiprocessor. Of few keys and rows that a warp has
 // short sums leave room for four: so many short tasks wait beside each other.
-// Where keys are many rings are to have them instead. Clusters are few.
+// Where keys are many rings are to have them instead. Clusters of more than two
+// are few.
 static uint32_t most_shared(const Rings *w) {
-  bool one = ir_attr_i(w->f->body->first, AT_CLUSTER, 0) != 0;
+  int64_t cluster = ir_attr_i(w->f->body->first, AT_CLUSTER, 0);
+  bool one = cluster > COST_CLUSTER_PAIR;
   if (w->makers || one || !can_share(w)) return 1;
   bool four = ir_any_has(w->f->body, AT_DEALT) && !has_parts(w->f) &&
               hop_rings_carried(w->f, w->f->body) <= COST_SHARED_BY_FOUR;

@@ -3,19 +3,20 @@
 //   before  func @p(..) grid(b:1, q:64) { %m, %l, %o = for k0 .. ; store(%O, ..) }
 //   after   func @p(..) grid(b:1, q:64, peer:1) {
 //             %m, %l, %o = for k0 of this part ..
-//             %m1 = peers(%m) {kinds = [max], cluster = 8}
-//             .. sums in the frame of %m1
-//             %l1, %o1 = peers(%l, %o) {kinds = [sum, sum], cluster = 8}
-//             store(%O, ..)                 of the columns of %o1
+//             %m0, .., %m7, %l0, .., %l7, %o0, .., %o7
+//                 = peers(%m, %l, %o) {cluster = 8}
+//             %m' = max(%m0, ..)
+//             %o' = %o0 * (from %m0 to %m') + ..
+//             store(%O, ..)                 of the columns of %o'
 //           }
 //
 // Few rows have few tasks. Their parts of the keys have CTAs beside each other,
-// which run together and send each other what is to be joined: references
-// first, then sums in the frame of all, of which each CTA joins, divides and
-// stores a part of the columns. There is no workspace, and no second kernel;
-// parts are joined in their order, so that results are the same each time. What
-// stands behind the pass is made of those columns: elementwise ops and loads
-// alone.
+// which run together and send each other what is to be joined, as it is: of
+// sums of columns a CTA has those of its number, brings them into the frame of
+// all, joins, divides and stores them. There is no workspace, and no second
+// kernel; parts are joined in their order, so that results are the same each
+// time. What stands behind the pass is made of those columns: elementwise ops
+// and loads alone.
 #include "passes/support/cost.h"
 #include "passes/tile/tile.h"
 
@@ -105,6 +106,48 @@ void tile_cluster_plan(Ctx *cx, const Func *f, const PassOpt *opt,
              (long long)p->cluster);
 }
 
+// ---------------------------------------------------------------- cost
+// So many CTAs run at a time, so many ask for all that memory gives, and a part
+// has so many keys at most.
+static const struct {
+  int64_t size, places, full, keys;
+} clusters[] = {{COST_CLUSTER_SIZE, COST_CLUSTER_TASKS, COST_CLUSTER_FULL,
+                 COST_CLUSTER_KEYS},
+                {COST_CLUSTER_HALF, COST_CLUSTER_HALF_TASKS, COST_CLUSTER_FULL,
+                 COST_CLUSTER_KEYS},
+                {COST_CLUSTER_PAIR, COST_CLUSTER_PAIR_TASKS,
+                 COST_CLUSTER_PAIR_FULL, COST_CLUSTER_PAIR_KEYS}};
+enum { KINDS = sizeof clusters / sizeof *clusters };
+
+// What n leaves of `most`, of which it may have all: then it is positive.
+static Dim left(DimTab *d, int64_t most, Dim n) {
+  return dim_sub(d, dim_const(d, most + 1), n);
+}
+
+// A cluster has as many parts as CTAs, where tasks in parts are as many as fill
+// the machine: of few tasks each reads more. What joins parts, where there are
+// several, costs as much as some keys do.
+Dim tile_cluster_gain(DimTab *d, const TilePlan *parts, int64_t cluster,
+                      Dim tasks, Dim keys) {
+  uint32_t i = 0;
+  while (i + 1 < KINDS && clusters[i].size != cluster) i++;
+  int64_t full = clusters[i].full, worth = cluster * full * COST_CLUSTER_WORTH;
+  Dim ctas = dim_bin(d, DIM_MUL, tasks, dim_const(d, cluster));
+  int64_t places = clusters[i].places;
+  Dim several = dim_sub(d, parts->parts, dim_const(d, 1));
+  // Long sums leave room for one CTA.
+  Dim gain = left(d, places < parts->places ? places : parts->places, ctas);
+  gain = dim_bin(d, DIM_MIN, gain, several);
+  Dim few = dim_const(d, COST_SPLIT_EVEN_KEYS);
+  gain = dim_bin(d, DIM_MIN, gain, dim_sub(d, keys, few));
+  gain = dim_bin(d, DIM_MIN, gain, left(d, cluster * clusters[i].keys, keys));
+  // Keys of a part beside those that it would have if all memory were asked.
+  Dim idle = dim_sub(d, dim_const(d, full), ctas);
+  idle = dim_bin(d, DIM_MAX, idle, dim_const(d, 0));
+  Dim more = dim_bin(d, DIM_MUL, keys, idle);
+  return dim_bin(d, DIM_MIN, gain, left(d, worth - 1, more));
+}
+
 // ---------------------------------------------------------------- tasks
 void tile_cluster_open(Tiler *t, Builder *b) {
   Dim n = dim_const(&t->to->mod->dims, t->plan.cluster);
@@ -121,7 +164,6 @@ static int64_t columns(const Tiler *t) {
 }
 
 static void make_slice(Tiler *t) {
-  if (t->slice) return;
   const char *name = t->from->axes.at[t->plan.cut].name;
   Dim n = dim_const(&t->to->mod->dims, columns(t));
   name = arena_printf(t->to->mod->arena, "%s.mine", name);
@@ -138,22 +180,17 @@ static Type slice_type(const Tiler *t, const Type *s) {
   return r;
 }
 
-void tile_cluster_join(Tiler *t, Builder *b, const Op *op,
-                       const uint32_t *which, uint32_t n, Value *acc) {
-  Arena *a = t->to->mod->arena;
-  Value *args = NEWN(a, Value, n + 1);
-  Type *types = NEWN(a, Type, n + 1);
-  int64_t *kinds = NEWN(a, int64_t, n + 1);
+Value *tile_cluster_parts(Tiler *t, Builder *b, const Value *acc, uint32_t n) {
+  uint32_t peers = (uint32_t)t->plan.cluster;
+  Type *types = NEWN(t->to->mod->arena, Type, n * peers + 1);
   make_slice(t);
-  for (uint32_t i = 0; i < n; i++) {
-    args[i] = acc[which[i]];
-    types[i] = slice_type(t, ir_type(t->to, args[i]));
-    kinds[i] = ir_attr(op, AT_KINDS)->list[which[i]];
-  }
-  IrAttr at[] = {attr_list(AT_KINDS, kinds, n),
-                 attr_i(AT_CLUSTER, t->plan.cluster)};
-  Op *made = ir_op(b, OP_PEERS, args, n, at, 2, types, n, 0);
-  for (uint32_t i = 0; i < n; i++) acc[which[i]] = made->res[i];
+  for (uint32_t i = 0; i < n * peers; i++)
+    types[i] = slice_type(t, ir_type(t->to, acc[i / peers]));
+  IrAttr at[] = {attr_i(AT_CLUSTER, t->plan.cluster),
+                 attr_i(AT_DIM, t->plan.gain)};
+  return ir_op(b, OP_PEERS, acc, n, at, t->plan.gain ? 2 : 1, types, n * peers,
+               0)
+      ->res;
 }
 
 void tile_cluster_slice(Tiler *t, Builder *b, ValueMap *m) {

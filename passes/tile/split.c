@@ -428,6 +428,18 @@ bool tile_splits_outer(const Func *f, const PassOpt *opt, const TilePlan *p) {
          counts_all(&f->mod->dims, f->axes.at[axis].extent);
 }
 
+// The CTAs of a cluster have a part each, compared with parts without.
+static void plan_peers(const Func *f, const Op *pass, const Target *tg,
+                       TilePlan *p) {
+  DimTab *d = &f->mod->dims;
+  TilePlan parts = *p;
+  plan_parts(f, pass, tg, true, &parts);
+  Dim keys = keys_of(f, pass, tg, is_told(f, pass, p), p);
+  Dim have = at_least_one(d, tasks(f, p));
+  p->gain = tile_cluster_gain(d, &parts, p->cluster, have, keys);
+  p->parts = dim_const(d, p->cluster);
+}
+
 void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   Found in = {.whole = p->serial || tile_splits_outer(f, opt, p)};
   p->by = -1;
@@ -449,7 +461,7 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
     return;
   }
   DimTab *d = &f->mod->dims;
-  if (p->joins) p->parts = dim_const(d, p->cluster);
+  if (p->joins) plan_peers(f, in.pass, tg, p);
   else if (opt->split_k > 1) p->parts = dim_const(d, opt->split_k);
   else plan_parts(f, in.pass, tg, few, p);
   int64_t lo, hi;
@@ -734,39 +746,9 @@ static Value is_whole(Tiler *t, Builder *b) {
   return ir_2(b, OP_AND, one, first);
 }
 
-static void join_others(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
-                        Value *acc);
-
 bool tile_split_branches(const Tiler *t) {
   const TilePlan *p = &t->plan;
   return t->gpu && (p->counted || p->deals || p->part >= 0);
-}
-
-void tile_split_store(Tiler *t, Builder *b, const Op *op, ValueMap *m,
-                      Value *acc) {
-  if (op == t->plan.deals || op == t->plan.joins) join_others(t, b, op, m, acc);
-  if (op == t->plan.joins) tile_cluster_slice(t, b, m);
-  if (op != t->plan.split) return;
-  IrAttr masked = {.id = AT_MASKED, .i = 1};
-  Value joined = 0, one = ir_const_i(b, DT_I64, 1);
-  if (t->whole) joined = ir_2(b, OP_LT, one, ir_dim(b, t->plan.parts));
-  Value several = joined;
-  if (t->nparts) {
-    several = ir_2(b, OP_LT, one, t->nparts);
-    t->whole = is_whole(t, b);
-  }
-  if (t->nparts) tell_parts(t, b, joined);
-  bool branch = several && tile_split_branches(t);
-  bool mask = several && !(branch && t->plan.part >= 0);
-  Builder in = branch ? tile_if(b, several) : *b;
-  for (uint32_t i = 0; i < op->nres; i++) {
-    DType type = ir_type(t->to, t->partial[i])->dtype;
-    Value args[MAX_AXES + 4] = {t->partial[i], ir_cast(&in, type, acc[i])};
-    uint32_t nargs = 2 + place(t, &in, i, t->part, args + 2);
-    if (mask) args[nargs++] = several;
-    ir_op(&in, OP_STORE, args, nargs, &masked, mask, NULL, 0, 0);
-  }
-  if (branch) ir_yield(&in, NULL, 0);
 }
 
 // ---------------------------------------------------------------- joining
@@ -948,33 +930,71 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   for (uint32_t i = 0; i < n; i++) acc[i] = loop->res[i];
 }
 
-// A reference, which others' frames are told by: it is joined first.
-static bool is_reference(RKind k) {
-  return k == RK_MAX || k == RK_MIN;
-}
-
-// The sums of the warps that keys are dealt to, and of the CTAs of a cluster:
-// each has its own in the frame of all, and these are joined.
+// The sums of the warps that keys are dealt to: each has its own in the frame
+// of all, and these are joined.
 static void join_others(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                         Value *acc) {
   Join j = {.t = t, .op = op, .correct = op->regions[2]};
   const IrAttr *kinds = ir_attr(op, AT_KINDS);
-  uint32_t n = op->nres, nsums = 0;
-  uint32_t *sums = NEWN(m->arena, uint32_t, n + 1);
-  bool joins = op == t->plan.joins;
+  uint32_t n = op->nres;
   ValueMap own = tile_map_copy(t, m);
   for (uint32_t i = 0; i < n; i++) {
     IrAttr kind = attr_i(AT_KIND, kinds->list[i]);
     vmap_put(&own, j.correct->params.at[i], acc[i]);
     Value x = moved(&j, b, i, acc[i], &own);
     Type type = *ir_type(b->fn, x);
-    acc[i] = x;
-    if (op == t->plan.deals)
-      acc[i] = ir_op(b, OP_OTHERS, &x, 1, &kind, 1, &type, 1, 0)->res[0];
-    if (joins && is_reference((RKind)kinds->list[i]))
-      tile_cluster_join(t, b, op, &i, 1, acc);
-    else sums[nsums++] = i;
+    acc[i] = ir_op(b, OP_OTHERS, &x, 1, &kind, 1, &type, 1, 0)->res[0];
     vmap_put(&own, j.correct->params.at[n + i], acc[i]);
   }
-  if (joins) tile_cluster_join(t, b, op, sums, nsums, acc);
+}
+
+// Those of the CTAs of a cluster, in their order.
+static void join_peers(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+                       Value *acc) {
+  Join j = {.t = t, .op = op, .correct = op->regions[2]};
+  const IrAttr *kinds = ir_attr(op, AT_KINDS);
+  uint32_t n = op->nres, peers = (uint32_t)t->plan.cluster;
+  const Value *part = tile_cluster_parts(t, b, acc, n);
+  ValueMap *own = NEWN(m->arena, ValueMap, peers + 1);
+  for (uint32_t r = 0; r < peers; r++) {
+    own[r] = tile_map_copy(t, m);
+    for (uint32_t i = 0; i < n; i++)
+      vmap_put(&own[r], j.correct->params.at[i], part[i * peers + r]);
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t r = 0; r < peers; r++) {
+      Value x = moved(&j, b, i, part[i * peers + r], &own[r]);
+      acc[i] = r ? ir_combine(b, (RKind)kinds->list[i], acc[i], x) : x;
+    }
+    for (uint32_t r = 0; r < peers; r++)
+      vmap_put(&own[r], j.correct->params.at[n + i], acc[i]);
+  }
+}
+
+void tile_split_store(Tiler *t, Builder *b, const Op *op, ValueMap *m,
+                      Value *acc) {
+  if (op == t->plan.deals) join_others(t, b, op, m, acc);
+  if (op == t->plan.joins) join_peers(t, b, op, m, acc);
+  if (op == t->plan.joins) tile_cluster_slice(t, b, m);
+  if (op != t->plan.split) return;
+  IrAttr masked = {.id = AT_MASKED, .i = 1};
+  Value joined = 0, one = ir_const_i(b, DT_I64, 1);
+  if (t->whole) joined = ir_2(b, OP_LT, one, ir_dim(b, t->plan.parts));
+  Value several = joined;
+  if (t->nparts) {
+    several = ir_2(b, OP_LT, one, t->nparts);
+    t->whole = is_whole(t, b);
+  }
+  if (t->nparts) tell_parts(t, b, joined);
+  bool branch = several && tile_split_branches(t);
+  bool mask = several && !(branch && t->plan.part >= 0);
+  Builder in = branch ? tile_if(b, several) : *b;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    DType type = ir_type(t->to, t->partial[i])->dtype;
+    Value args[MAX_AXES + 4] = {t->partial[i], ir_cast(&in, type, acc[i])};
+    uint32_t nargs = 2 + place(t, &in, i, t->part, args + 2);
+    if (mask) args[nargs++] = several;
+    ir_op(&in, OP_STORE, args, nargs, &masked, mask, NULL, 0, 0);
+  }
+  if (branch) ir_yield(&in, NULL, 0);
 }

@@ -22,6 +22,7 @@ typedef struct TilePlan {
   const Op *deals;  // a pass, or NULL: its keys are dealt to a group's warps
   const Op *joins;  // a pass, or NULL: its keys are split among a cluster
   int64_t cluster;  // of so many CTAs
+  Dim gain;         // positive where that is better than parts
   uint32_t cut;     // of whose sums each has a part along this axis
   int by;           // axis of the sequences that a phase in front plans, or -1
   Dim planned;      // 1 if it has tasks, else 0
@@ -175,13 +176,16 @@ void tile_split_store(Tiler *t, Builder *b, const Op *op, ValueMap *m,
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc);
 // Splitting the keys of a pass among the CTAs of a cluster (cluster.c):
-// decides about it; the axis of the parts; sums joined; what stands behind is
-// of some columns.
+// decides about it; the axis of the parts; of each accumulator what each of the
+// CTAs has; what stands behind is of some columns.
 void tile_cluster_plan(Ctx *cx, const Func *f, const PassOpt *opt,
                        const Op *pass, TilePlan *p);
+// Positive where so many tasks of those keys are better with clusters than by
+// the other plan, in parts.
+Dim tile_cluster_gain(DimTab *d, const TilePlan *parts, int64_t cluster,
+                      Dim tasks, Dim keys);
 void tile_cluster_open(Tiler *t, Builder *b);
-void tile_cluster_join(Tiler *t, Builder *b, const Op *op,
-                       const uint32_t *which, uint32_t n, Value *acc);
+Value *tile_cluster_parts(Tiler *t, Builder *b, const Value *acc, uint32_t n);
 void tile_cluster_slice(Tiler *t, Builder *b, ValueMap *m);
 // How many keys a tile of rows sees at most, whatever tables hold (width.c); 0:
 // the bounds do not say.

@@ -11,8 +11,7 @@ Dim plan_tiled(const Func *f, int64_t than) {
   return DIM_NONE;
 }
 
-// In dims of `to`.
-static Dim over(const Func *f, Dim d, DimTab *to) {
+Dim plan_over(const Func *f, Dim d, DimTab *to) {
   const DimTab *from = &f->mod->dims;
   Dim *none = NEWN(to->arena, Dim, from->syms.n + 1);
   return dim_subst(from, to, d, none);
@@ -20,7 +19,7 @@ static Dim over(const Func *f, Dim d, DimTab *to) {
 
 Dim plan_rows(const Func *f, DimTab *to) {
   Dim d = plan_tiled(f, 1);
-  return d ? over(f, d, to) : DIM_NONE;
+  return d ? plan_over(f, d, to) : DIM_NONE;
 }
 
 // Tasks that would have the keys of f, a phase, beside their own: its rows are
@@ -34,7 +33,7 @@ static Dim tasks_beside(const Func *f, const Func *program, uint32_t key,
   for (uint32_t i = 0; i < f->grid.n; i++) {
     uint32_t a = f->grid.at[i].axis;
     if (f->grid.at[i].tile == 1 && a < key)
-      n = dim_bin(to, DIM_MUL, n, over(f, f->axes.at[a].extent, to));
+      n = dim_bin(to, DIM_MUL, n, plan_over(f, f->axes.at[a].extent, to));
   }
   return n;
 }
@@ -56,7 +55,7 @@ Dim plan_shared_keys(const Module *m, const char *name, DimTab *to) {
     for (uint32_t a = 0; a < f->axes.n; a++) {
       if (f->axes.at[a].role != AX_KEY) continue;
       Dim tasks = tasks_beside(f, ir_find(m, name), a, to);
-      return worth_of(over(f, f->axes.at[a].extent, to), tasks, to);
+      return worth_of(plan_over(f, f->axes.at[a].extent, to), tasks, to);
     }
   }
   return DIM_NONE;
@@ -87,4 +86,5 @@ void plan_fit_few(Ctx *cx, DrvSpec s, const Target *t, const int64_t *dims,
   Dim keys = plan_shared_keys(m, s.prog->name, of);
   opt->together = opt->few && keys && dim_eval(of, keys, dims, &have) &&
                   have < COST_SHARED_KEYS;
+  opt->cluster = plan_cluster_of(cx, s, t, dims, opt);
 }

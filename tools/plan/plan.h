@@ -36,9 +36,23 @@ Dim plan_group_rows(const Module *m, const Decl *prog, const char *name,
 // (passes/attn/share_keys.c), each counted twice where twice
 // COST_SHARED_TASKS would have them, and so on; DIM_NONE if none does.
 Dim plan_shared_keys(const Module *m, const char *name, DimTab *to);
-// Sets opt->few, opt->fewest, opt->together where the target has code for as
-// few rows, and shared keys, as there are with these values of the program's
-// dims.
+// The extent d of an axis of f, in dims of `to`.
+Dim plan_over(const Func *f, Dim d, DimTab *to);
+// How many CTAs the i-th kind of clusters has (cluster.c), largest first; 0
+// behind the last.
+int64_t plan_cluster_size(uint32_t i);
+// Do the CTAs of a cluster share keys of m, of level mach, and has a producer
+// their tiles?
+bool plan_is_clustered(const Module *mach);
+// Positive in calls for which that is best; DIM_NONE where m has no cluster.
+Dim plan_cluster_gain(const Module *m, DimTab *to);
+// How many CTAs the best cluster has, with the options of a call and its dims;
+// 0: parts that a second kernel joins are better.
+int64_t plan_cluster_of(Ctx *cx, DrvSpec s, const Target *t,
+                        const int64_t *dims, const DrvOptions *opt);
+// Sets opt->few, opt->fewest, opt->together, opt->cluster where the target has
+// code for as few rows, shared keys and tasks as there are with these values of
+// the program's dims.
 void plan_fit_few(Ctx *cx, DrvSpec s, const Target *t, const int64_t *dims,
                   DrvOptions *opt);
 

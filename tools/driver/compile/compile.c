@@ -408,16 +408,12 @@ static bool has_few(const Decl *prog) {
 // together: behind one that has a phase for keys that all sequences share,
 // where those are few.
 // brief: in front of one that has a phase for bounds, where tasks are few.
-// cluster: in front of the same without, where clusters are best.
-enum {
-  FEWEST = 1,
-  TOGETHER = FEWEST << 1,
-  BRIEF = TOGETHER << 1,
-  CLUSTER = BRIEF << 1
-};
+// cluster: in front of the same without, where clusters of so many CTAs are
+// best.
+enum { FEWEST = 1, TOGETHER = FEWEST << 1, BRIEF = TOGETHER << 1 };
 
 static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, uint32_t how,
-                       Built *few) {
+                       int64_t cluster, Built *few) {
   bool fewest = how & FEWEST, brief = how & BRIEF;
   const Recipe *r = &whole->recipe;
   DimTab *dims = p->dims;
@@ -430,7 +426,7 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, uint32_t how,
   few->recipe.opt.fewest = fewest;
   few->recipe.opt.together = how & TOGETHER;
   few->recipe.opt.brief = brief;
-  few->recipe.opt.cluster = how & CLUSTER ? COST_CLUSTER_SIZE : 0;
+  few->recipe.opt.cluster = cluster;
   int64_t most = fewest ? r->target->gpu.rows : HW_GROUP_ROWS;
   DiagMark mark = diag_mark(cx);
   Dim rows = drv_make_device(cx, p, few, &d)
@@ -438,7 +434,8 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, uint32_t how,
                  : DIM_NONE;
   if (!rows || (fewest && !is_dealt(few->mod)) ||
       (brief && drv_finds_bounds(few)) ||
-      (how & CLUSTER && !drv_is_clustered(few)) ||
+      (cluster &&
+       (!plan_is_clustered(few->mod) || !plan_cluster_gain(few->mod, dims))) ||
       drv_same_text(d.text, p->devices[p->ndevices - 1].text)) {
     diag_forget(cx, mark);
     return false;
@@ -447,7 +444,8 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, uint32_t how,
   Dim keys = plan_shared_keys(few->mod, p->name, dims);
   if (keys) calls = when_least(cx, dims, calls, keys, COST_SHARED_KEYS);
   if (brief) calls = drv_and(cx, calls, drv_brief_calls(cx, p, whole));
-  if (how & CLUSTER) calls = drv_and(cx, calls, drv_cluster_calls(cx, p, few));
+  if (cluster)
+    calls = when_least(cx, dims, calls, plan_cluster_gain(few->mod, dims), 1);
   few->recipe.when = drv_and(cx, few->recipe.when, calls);
   d.when = drv_and(cx, d.when, calls);
   drv_prepend_device(cx, p, d);
@@ -534,14 +532,15 @@ static bool add_fast(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
   if (!add_first(cx, p, &b)) return false;
   for (int fewest = 1; fewest >= 0; fewest--) {
     uint32_t how = fewest ? FEWEST : 0;
-    if (!opt->first && !fewest && add_decode(cx, p, &b, BRIEF, &few))
+    if (!opt->first && !fewest && add_decode(cx, p, &b, BRIEF, 0, &few))
       vec_push(&cx->session, built, few);
-    if (!opt->first && fewest && add_decode(cx, p, &b, how | CLUSTER, &few))
-      vec_push(&cx->session, built, few);
-    if (opt->first || !add_decode(cx, p, &b, how, &few)) continue;
+    for (uint32_t i = 0; fewest && plan_cluster_size(i); i++)
+      if (!opt->first && add_decode(cx, p, &b, how, plan_cluster_size(i), &few))
+        vec_push(&cx->session, built, few);
+    if (opt->first || !add_decode(cx, p, &b, how, 0, &few)) continue;
     vec_push(&cx->session, built, few);
     if (plan_shared_keys(few.mod, p->name, p->dims) &&
-        add_decode(cx, p, &b, how | TOGETHER, &few))
+        add_decode(cx, p, &b, how | TOGETHER, 0, &few))
       vec_push(&cx->session, built, few);
   }
   if (!opt->first && drv_few_tasks(cx, p, &b, &few))

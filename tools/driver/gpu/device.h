@@ -89,9 +89,6 @@ bool drv_brief(Ctx *cx, CgProgram *p, const Built *whole, Built *brief);
 // Has it a phase that finds bounds of keys? When calls of *whole are such.
 bool drv_finds_bounds(const Built *b);
 CgExpr drv_brief_calls(Ctx *cx, const CgProgram *p, const Built *whole);
-// Are keys split among clusters (cluster.c), and for which calls is that best?
-bool drv_is_clustered(const Built *b);
-CgExpr drv_cluster_calls(Ctx *cx, const CgProgram *p, const Built *b);
 // The tasks of f in dims of its module; e, in such dims, in those of p; both.
 CgExpr drv_tasks(Ctx *cx, const Module *m, const Func *f);
 CgExpr drv_over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
