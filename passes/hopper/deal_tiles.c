@@ -21,8 +21,10 @@
 // common is one group's; groups have as many products as can be. A sum that one
 // group alone would make has each group's terms, as its result is a part that
 // is joined later. Not where anything else needs such a tile, or where shared
-// memory lacks. Level frag; sm_90a, straight code. Needs: deal_columns, dce
-// behind it; run dce behind this too. Tests: test/passes/deal_tiles.
+// memory lacks; nor where no sum is one group's alone, so that both have as
+// much to do: barriers then take what products save. Level frag; sm_90a,
+// straight code. Needs: deal_columns, dce behind it; run dce behind this too.
+// Tests: test/passes/deal_tiles.
 #include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/gpu/gpu.h"
@@ -404,7 +406,8 @@ static bool function(Ctx *cx, Func *f) {
              .of = NEWN(a, uint32_t, n)};
   if (!is_dealt(f) || !stores_are_apart(f)) return false;
   see_values(&d);
-  if (!d.group || !find_ends(&d) || !choose_owners(&d)) return false;
+  if (!d.group || !find_ends(&d) || !d.nparts || !choose_owners(&d))
+    return false;
   Op *at = find_place(&d);
   if (at) deal(&d, at);
   return at != NULL;
