@@ -319,6 +319,13 @@ static bool check_sput(Verifier *v, const Op *op) {
   return ok || row || wrong_result(v, op);
 }
 
+static bool check_gput(Verifier *v, const Op *op) {
+  const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
+  bool ok = is_whole(x) && is_tile(r) && r->dtype == x->dtype &&
+            r->ext[0] == x->ext[0] && r->ext[1] == x->ext[1];
+  return ok || wrong_result(v, op);
+}
+
 // A tile of one row has a column for each of a slice's rows.
 static bool is_rows_of(const Type *x, const Type *s) {
   return x->kind == TK_FRAG && x->slice == SLICE_ROW && !x->partial &&
@@ -481,9 +488,9 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_FTRINV] = check_ftrinv,   [OP_GLOAD] = check_gload,
     [OP_GSTORE] = check_gstore,   [OP_SFILL] = check_sfill,
     [OP_SPUT] = check_sput,       [OP_GJOIN] = check_gjoin,
-    [OP_GTILE] = check_gtile,     [OP_SLOAD] = check_sload,
-    [OP_MMA] = check_mma,         [OP_WGMMA] = check_wgmma,
-    [OP_WG_WAIT] = check_wait,
+    [OP_GPUT] = check_gput,       [OP_GTILE] = check_gtile,
+    [OP_SLOAD] = check_sload,     [OP_MMA] = check_mma,
+    [OP_WGMMA] = check_wgmma,     [OP_WG_WAIT] = check_wait,
 };
 
 // Fragments of a type that the threads of the group cannot hold.

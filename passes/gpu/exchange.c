@@ -14,7 +14,8 @@
 #include "ir/target.h"
 #include "passes/gpu/gpu.h"
 
-enum { MAX_BUFFERS = 16 };
+// Numbers from MAX_JOINS on are those of tiles that one group makes.
+enum { MAX_BUFFERS = 32, MAX_JOINS = 1024 };
 
 typedef struct Shared {
   Type type;
@@ -28,6 +29,7 @@ typedef struct Exchange {
   uint32_t groups;
   Shared all[MAX_BUFFERS];
   uint32_t n;
+  uint32_t tiles;  // that one group makes for all
 } Exchange;
 
 static bool is_one(const Op *op) {
@@ -169,6 +171,41 @@ static Op *lower_tile(Exchange *x, Builder *b, Op *op) {
   return next;
 }
 
+// The owner puts its tile where products read it.
+static void put_for_all(Exchange *x, Builder *b, Op *op) {
+  Value all = buffer(x, *ir_type(x->f, op->res[0]), 0, MAX_JOINS + x->tiles++);
+  Value args[] = {all, op->args[0]};
+  Value mine = ir_2(b, OP_EQ, x->wg, i32(b, ir_attr_i(op, AT_OWNER, 0)));
+  Op *branch = ir_op(b, OP_IF, &mine, 1, NULL, 0, NULL, 0, 2);
+  Builder in = *b;
+  in.before = NULL;
+  in.region = branch->regions[0];
+  ir_op(&in, OP_SSTORE, args, 2, NULL, 0, NULL, 0, 0);
+  ir_bare(&in, OP_FENCE_ASYNC);
+  ir_yield(&in, NULL, 0);
+  in.region = branch->regions[1];
+  ir_yield(&in, NULL, 0);
+  ir_replace_uses(x->f, op->res[0], all);
+  ir_erase(op);
+}
+
+// Tiles that are put together, when all have read what these buffers had.
+static Op *lower_puts(Exchange *x, Op *op) {
+  Builder b = {.fn = x->f,
+               .region = op->parent,
+               .before = op,
+               .span = op->span};
+  barrier(x, &b);
+  while (op->code == OP_GPUT) {
+    Op *next = op->next;
+    b.before = next;
+    put_for_all(x, &b, op);
+    op = next;
+  }
+  barrier(x, &b);
+  return op;
+}
+
 // Op and those that are joined with it, numbered from `at` on; what stands
 // behind them.
 static Op *lower(Exchange *x, Op *op, uint32_t depth, uint32_t *at,
@@ -215,22 +252,44 @@ static void bring_together(const Func *f, Region *r) {
   }
 }
 
+// The next tile behind `first` that one group makes for all, if what it is put
+// of is there.
+static Op *next_put(const Func *f, const Op *first) {
+  for (Op *op = first->next; op && !op->nregions; op = op->next) {
+    if (op->code != OP_GPUT) continue;
+    const Op *made = ir_def(f, op->args[0]);
+    for (const Op *o = first; o != op; o = o->next)
+      if (o == made) return NULL;
+    return op;
+  }
+  return NULL;
+}
+
+static void bring_puts(const Func *f, Region *r) {
+  for (Op *op = r->first; op; op = op->next) {
+    Op *next = op->code == OP_GPUT ? next_put(f, op) : NULL;
+    if (next && op->next != next) ir_move_before(next, op->next);
+  }
+}
+
 static void region(Exchange *x, Region *r, uint32_t depth) {
   uint32_t n = 0, at = 0;
   bring_together(x->f, r);
+  bring_puts(x->f, r);
   for (const Op *op = r->first; op; op = op->next)
-    n += is_one(op) && !goes_on(x->f, op);
+    n += op->code == OP_GPUT || (is_one(op) && !goes_on(x->f, op));
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
       region(x, op->regions[i], depth + 1);
     if (is_one(op)) next = lower(x, op, depth, &at, n == 1);
+    else if (op->code == OP_GPUT) next = lower_puts(x, op);
   }
 }
 
 bool exchange_some(const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
-    if (is_one(op)) return true;
+    if (is_one(op) || op->code == OP_GPUT) return true;
     for (uint32_t i = 0; i < op->nregions; i++)
       if (exchange_some(op->regions[i])) return true;
   }

@@ -596,6 +596,7 @@ static int64_t joined(const Rings *w, const Region *r) {
 static int64_t computed_of_groups(const Rings *w) {
   if (w->groups == 1 || !ir_has_steps(w->f)) return computed(w, w->f->body);
   int64_t tile = joined(w, w->f->body), all = computed_once(w) * w->groups;
+  all += hop_rings_for_all(w, w->f->body);
   return all + (tile ? tile + (w->groups - 1) * COST_RING_EXCHANGE : 0);
 }
 

@@ -117,6 +117,8 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t);
 void hop_rings_make(Rings *w, Builder *b, Ring *r);
 Value hop_rings_drain_tile(const Rings *w, Builder *b);
 Value hop_rings_drain_pieces(const Rings *w, Builder *b, Value tile);
+// Bytes of tiles that one group makes for all.
+int64_t hop_rings_for_all(const Rings *w, const Region *r);
 // The tile in slot `at`; bytes of a tile and of the strips that come with it.
 Value hop_rings_slot(const Rings *w, Builder *b, const Ring *ring, Value at);
 int64_t hop_rings_bytes(const Rings *w, const Op *fill);

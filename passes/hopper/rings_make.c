@@ -130,3 +130,13 @@ void hop_rings_take_turns(Func *f, Region *r) {
     ir_erase(op);
   }
 }
+
+int64_t hop_rings_for_all(const Rings *w, const Region *r) {
+  int64_t n = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_GPUT) n += smem_bytes(ir_type(w->f, op->res[0]));
+    for (uint32_t i = 0; i < op->nregions; i++)
+      n += hop_rings_for_all(w, op->regions[i]);
+  }
+  return n;
+}
