@@ -17,8 +17,11 @@
 // (tensor product attention), and values of a pass that another pass sums up
 // (agents). In place each task would sum them again for each tile of rows, and
 // tiles would have the axes of the sums, not those of the pass. On its own a
-// sum is a product of matrices like any other. Vectors of each row and key stay
-// in place. Level attn, behind common_rows; GPUs. Tests: test/passes/own_sums/.
+// sum is a product of matrices like any other; of a matrix that all rows
+// multiply (linear attention over all keys) the phase's tasks have rows each.
+// Vectors of each row and key stay in place. Level attn, in front of
+// outline_epilogue, which hands on what rows have; GPUs. Tests:
+// test/passes/own_sums/.
 #include "ir/deps.h"
 #include "passes/pass.h"
 #include "passes/support/outline.h"
@@ -64,14 +67,16 @@ static bool is_shared(const Own *o, uint64_t axes, uint64_t of) {
 }
 
 // A vector that is a sum over keys, of which a pass over others multiplies one
-// for each of its keys or of its rows.
+// for each of its keys or of its rows, or which all rows of a program multiply.
 static bool is_cut(const Own *o, const Op *dot, Value v) {
   const Op *op = ir_def(o->f, v);
   uint64_t axes = ir_axes_of(o->f, v), sums = o->summed[v];
-  uint64_t of = (ir_axes_of(o->f, dot->res[0]) | ir_axes_over(dot)) & o->keys;
-  return op && op->code != OP_LOAD && sums && axes & o->vecs && of & ~sums &&
-         !(of & sums) && !(axes & sums) && is_shared(o, axes, of) &&
-         (!o->out.n || axes == o->axes);
+  uint64_t out = ir_axes_of(o->f, dot->res[0]);
+  uint64_t of = (out | ir_axes_over(dot)) & o->keys;
+  bool shared = of ? of & ~sums && is_shared(o, axes, of)
+                   : (out & o->rows & ~axes) && !(axes & o->rows);
+  return op && op->code != OP_LOAD && sums && axes & o->vecs && shared &&
+         !(of & sums) && !(axes & sums);
 }
 
 static bool is_known(const Own *o, Value v) {
@@ -80,17 +85,50 @@ static bool is_known(const Own *o, Value v) {
   return false;
 }
 
+// Of the cuts the axis along which tasks have all.
+static uint64_t last_vector(const Own *o) {
+  uint32_t last = 63;
+  while (last && !((o->axes & o->vecs) >> last & 1)) last--;
+  return (uint64_t)1 << last;
+}
+
+// The first cut whose axes are none's that other cuts have and more: the sums
+// beside a matrix, of its rows, are made with it.
+static uint64_t most_axes(const Own *o) {
+  uint64_t most = 0;
+  for (const Op *op = o->f->body->first; op; op = op->next)
+    for (uint32_t i = 0; op->code == OP_DOT && i < op->nargs; i++) {
+      uint64_t axes = ir_axes_of(o->f, op->args[i]);
+      if (is_cut(o, op, op->args[i]) &&
+          (!most || (axes != most && !(most & ~axes))))
+        most = axes;
+    }
+  return most;
+}
+
 static bool find_cuts(Own *o) {
   o->out.n = 0;
+  o->axes = most_axes(o);
+  uint64_t rows = o->axes & ~last_vector(o);
   for (const Op *op = o->f->body->first; op; op = op->next)
     for (uint32_t i = 0; op->code == OP_DOT && i < op->nargs; i++) {
       Value v = op->args[i];
+      uint64_t axes = ir_axes_of(o->f, v);
       if (!is_cut(o, op, v) || is_known(o, v)) continue;
+      if (axes != o->axes && axes != rows) continue;
       if (o->out.n == MAX_OUTLINED) return true;
-      o->axes = ir_axes_of(o->f, v);
       o->out.cut[o->out.n++] = v;
     }
   return o->out.n > 0;
+}
+
+// Of matrices the elements of all axes but the last, where sums do not go over
+// them: a task has some rows of a matrix.
+static uint64_t rows_of(const Own *o) {
+  uint64_t vecs = o->axes & o->vecs & ~last_vector(o);
+  for (const Op *op = o->f->body->first; op; op = op->next)
+    if (op->nres && o->out.wanted[op->res[0]]) vecs &= ~ir_axes_over(op);
+  return vecs;
 }
 
 static bool is_plain(const Func *f) {
@@ -115,6 +153,7 @@ static uint32_t run(Ctx *cx, Func *f) {
     outlined_close(&o.out, &cx->scratch);
     // What it is made of depends on other tasks' axes.
     if (o.out.has & ir_axes_with(f, AX_PAR) & ~o.axes) break;
+    o.out.rows = rows_of(&o);
     outlined_make(&o.out, made++);
     ir_sweep(f);
     ctx_remark(cx, "%s: operands that are sums of their own are made ahead",

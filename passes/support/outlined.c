@@ -71,7 +71,7 @@ static Func *copy_wanted(const Outlined *o, uint32_t number, ValueMap *map,
   outline_params(map, f, made);
   for (uint32_t a = 0; a < f->axes.n; a++) {
     const Axis *x = &f->axes.at[a];
-    bool task = x->role == AX_KEY && !among(keys, a);
+    bool task = x->role == AX_KEY ? !among(keys, a) : among(o->rows, a);
     if (among(o->has, a))
       axis[a] = ir_axis(made, x->name, task ? AX_PAR : x->role, x->extent);
   }

@@ -14,8 +14,9 @@ typedef struct Outlined {
   const char *value;   // the name of a value without one
   Value cut[MAX_OUTLINED];
   uint32_t n;
-  bool *wanted;  // by value: the phase makes it
-  uint64_t has;  // axes of what it makes
+  bool *wanted;   // by value: the phase makes it
+  uint64_t has;   // axes of what it makes
+  uint64_t rows;  // axes of vectors of which each element is a task's
 } Outlined;
 
 // Is op the domain of an axis of these?
@@ -24,7 +25,7 @@ bool outlined_domain(const Op *op, uint64_t axes);
 // these there are.
 void outlined_close(Outlined *o, Arena *arena);
 // A phase, the number-th of its name, in front of f. An axis of keys that what
-// is stored varies with is one of its tasks.
+// is stored varies with is one of its tasks, and each of `rows`.
 void outlined_make(const Outlined *o, uint32_t number);
 
 #endif

@@ -294,8 +294,20 @@ static double room_of(const Module *m, const int64_t *sym, double *others) {
   return room;
 }
 
+// Is dim number i that of some function's keys?
+static bool counts_keys(const Module *m, uint32_t i) {
+  for (uint32_t n = 0; n < m->funcs.n; n++)
+    for (uint32_t a = 0; a < m->funcs.at[n]->axes.n; a++) {
+      const Axis *x = &m->funcs.at[n]->axes.at[a];
+      const DimExpr *e = &m->dims.exprs.at[x->extent];
+      if (x->role == AX_KEY && e->op == DIM_SYM && e->value == i) return true;
+    }
+  return false;
+}
+
 // That is far larger than the program's tensors. A dim that it does not grow
-// with, as of batches, may be one.
+// with, as of batches, may be one, but not those of keys: what is made of all
+// of them is as large for few.
 static bool is_roomy(Ctx *cx, const Built *b, Cause *out) {
   const Module *m = b->mod;
   const Decl *prog = b->recipe.spec.prog;
@@ -309,7 +321,8 @@ static bool is_roomy(Ctx *cx, const Built *b, Cause *out) {
     int64_t n = sym[i];
     sym[i] = m->dims.syms.at[i].lo > 1 ? m->dims.syms.at[i].lo : 1;
     bool grows = room_of(m, sym, &tensors) != room;
-    if (grows || is_total(&m->dims, &m->dims.syms.at[i])) sym[i] = n;
+    if (grows || counts_keys(m, i) || is_total(&m->dims, &m->dims.syms.at[i]))
+      sym[i] = n;
   }
   room = room_of(m, sym, &tensors);
   if (room <= tensors * COST_SLOW_ROOM) return false;
