@@ -7,7 +7,6 @@
 // Tiles that were asked for are taken as they are.
 #include "ir/layout.h"
 #include "ir/target.h"
-#include "passes/support/balance.h"
 #include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
 
@@ -154,15 +153,12 @@ static bool free_large(Large *l, bool each, uint32_t lack) {
 }
 
 // Where all threads do all ptxas spills as soon as more lives than they have;
-// those that compute alone may have some left. Of a long text that is seen
-// beforehand: each run takes as long as it is.
+// those that compute alone may have some left.
 static uint32_t bound_of(const Func *f, const Target *t) {
   if (t->gpu.vendor == VENDOR_AMD) return COST_FIT_TOO_LARGE_AMD;
   const Op *last = f->body->last;
-  bool roles = last && last->code == OP_ROLES;
-  return roles && balance_text(f, f->body) <= COST_FIT_TEXT
-             ? COST_FIT_TOO_LARGE
-             : COST_FIT_TOO_LARGE_ALONE;
+  return last && last->code == OP_ROLES ? COST_FIT_TOO_LARGE
+                                        : COST_FIT_TOO_LARGE_ALONE;
 }
 
 // The most that is lacking; 0: none is too large.
