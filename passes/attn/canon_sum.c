@@ -2,6 +2,7 @@
 //   reduce sum (mul(a, b)), free axes of each that the other lacks -> dot(a, b)
 //   dot(cast(a: bf16 -> f32), b) -> dot(a, b)      products are exact anyway
 //   sum over a vec axis of what does not vary with it -> a product
+//   sum over keys of dot(matrix of each key, y) -> dot(sum of matrices, y)
 //   a vector that is named by another axis, and back -> the vector
 //     y = sum over i of (i == j ? x : 0)   sum over j of (i == j ? y : 0)  -> x
 #include "passes/attn/canon.h"
@@ -115,6 +116,53 @@ static Value sum_of_product(Canon *c, Value x, const IrAttr *over) {
   return out ? canon_2(c, OP_MUL, out, r) : r;
 }
 
+// ---------------------------------------------------------------- matrices
+static uint32_t vectors(const Canon *c, Value v) {
+  uint32_t n = 0;
+  for (uint64_t axes = axes_of(c, v); axes; axes &= axes - 1)
+    n += c->f->axes.at[__builtin_ctzll(axes)].role == AX_VEC;
+  return n;
+}
+
+// Has each task the same of these keys, whatever it has but v?
+static bool goes_over(const Canon *c, uint64_t keys, Value v) {
+  for (uint64_t left = keys; left; left &= left - 1)
+    if (c->domains.of[__builtin_ctzll(left)] & ~axes_of(c, v)) return false;
+  return !(keys & ~axes_of(c, v)) && !(keys & ~ir_axes_with(c->f, AX_KEY));
+}
+
+// A product that was rounded to t, of factors that are.
+static Value of_rounded(Canon *c, Value x, DType t) {
+  const Op *op = ir_def(c->f, x);
+  if (!op || op->code != OP_MUL)
+    return canon_cast(c, canon_cast(c, x, t), ir_type(c->f, x)->dtype);
+  Value in[2] = {op->args[0], op->args[1]};
+  Value first = of_rounded(c, in[0], t), second = of_rounded(c, in[1], t);
+  return canon_2(c, OP_MUL, first, second);
+}
+
+// sum of dot(m, y) over keys that y does not vary with: m is a matrix of each,
+// as the gradient of one that is a sum over other keys, and rounded before y
+// multiplies it; so is the sum of all.
+static Value sum_of_matrices(Canon *c, Value x, const IrAttr *attrs,
+                             uint32_t n) {
+  const Op *dot = ir_def(c->f, x);
+  uint64_t keys = over_set(canon_attr(attrs, n, AT_OVER));
+  for (uint32_t i = 0; dot && dot->code == OP_DOT && i < 2; i++) {
+    Value in[2] = {dot->args[0], dot->args[1]}, m = in[i];
+    if (keys & axes_of(c, in[1 - i]) || vectors(c, m) < 2 ||
+        !goes_over(c, keys, m))
+      continue;
+    DType t = ir_type(c->f, m)->dtype;
+    const Op *cast = t == DT_F32 ? NULL : ir_def(c->f, m);
+    if (t != DT_F32 && (!cast || cast->code != OP_CAST)) continue;
+    if (cast) m = of_rounded(c, cast->args[0], t);
+    in[i] = canon_cast(c, canon_make(c, OP_REDUCE, &m, 1, attrs, n), t);
+    return canon_make(c, OP_DOT, in, 2, dot->attrs, dot->nattrs);
+  }
+  return 0;
+}
+
 // ---------------------------------------------------------------- names
 // x of `i == j ? x : 0`, which is summed over axis i: x[j], by the other name.
 static Value renamed(const Canon *c, Value v, uint32_t over, uint32_t *to) {
@@ -185,6 +233,7 @@ Value canon_reduce(Canon *c, Value x, const IrAttr *attrs, uint32_t n) {
   }
   if (kept == over->n && y == x) {
     Value was = k == RK_SUM ? named_back(c, x, over) : 0;
+    if (!was && k == RK_SUM) was = sum_of_matrices(c, x, attrs, n);
     if (was) return was;
     return k == RK_SUM ? sum_of_product(c, x, over) : 0;
   }

@@ -74,7 +74,7 @@ static bool is_cut(const Own *o, const Op *dot, Value v) {
   uint64_t out = ir_axes_of(o->f, dot->res[0]);
   uint64_t of = (out | ir_axes_over(dot)) & o->keys;
   bool shared = of ? of & ~sums && is_shared(o, axes, of)
-                   : (out & o->rows & ~axes) && !(axes & o->rows);
+                   : (out & o->tasks & ~axes) && !(axes & o->rows);
   return op && op->code != OP_LOAD && sums && axes & o->vecs && shared &&
          !(of & sums) && !(axes & sums);
 }
@@ -106,6 +106,22 @@ static uint64_t most_axes(const Own *o) {
   return most;
 }
 
+static bool add_cut(Own *o, Value v) {
+  if (is_known(o, v)) return true;
+  if (o->out.n == MAX_OUTLINED) return false;
+  o->out.cut[o->out.n++] = v;
+  return true;
+}
+
+// Sums over keys that rows of a matrix have beside it, whatever uses them.
+static void find_beside(Own *o, uint64_t rows) {
+  outlined_close(&o->out, &o->cx->scratch);
+  for (const Op *op = o->f->body->first; op; op = op->next)
+    if (op->nres && ir_axes_over(op) & o->keys && !o->out.wanted[op->res[0]] &&
+        ir_axes_of(o->f, op->res[0]) == rows && !add_cut(o, op->res[0]))
+      return;
+}
+
 static bool find_cuts(Own *o) {
   o->out.n = 0;
   o->axes = most_axes(o);
@@ -114,11 +130,11 @@ static bool find_cuts(Own *o) {
     for (uint32_t i = 0; op->code == OP_DOT && i < op->nargs; i++) {
       Value v = op->args[i];
       uint64_t axes = ir_axes_of(o->f, v);
-      if (!is_cut(o, op, v) || is_known(o, v)) continue;
-      if (axes != o->axes && axes != rows) continue;
-      if (o->out.n == MAX_OUTLINED) return true;
-      o->out.cut[o->out.n++] = v;
+      if (is_cut(o, op, v) && (axes == o->axes || axes == rows) &&
+          !add_cut(o, v))
+        return true;
     }
+  if (o->out.n && rows & o->vecs) find_beside(o, rows);
   return o->out.n > 0;
 }
 
