@@ -17,7 +17,8 @@ run_lit() {
   shift 2
   echo "== $name"
   lit-22 -v "$@" "$dir/test" >"$log" 2>&1 || true
-  sed -n '/^FAIL/p;/TEST .* FAILED/,/^\*\*\*\**$/p' "$log" >"$log.fails"
+  sed -n '/TEST .* FAILED/,/^\*\*\*\**$/p' "$log" >"$log.fails"
+  grep '^FAIL' "$log" || true
   head -200 "$log.fails"
   local p f
   p=$(sed -n 's/^ *\(Passed\|Expectedly Failed\) *: *\([0-9]*\).*/\2/p' "$log" |

@@ -92,16 +92,15 @@ static uint64_t last_vector(const Own *o) {
   return (uint64_t)1 << last;
 }
 
-// The first cut whose axes are none's that other cuts have and more: the sums
+// Axes of the first cut, or of one that has those and more of vectors: the sums
 // beside a matrix, of its rows, are made with it.
 static uint64_t most_axes(const Own *o) {
   uint64_t most = 0;
   for (const Op *op = o->f->body->first; op; op = op->next)
     for (uint32_t i = 0; op->code == OP_DOT && i < op->nargs; i++) {
-      uint64_t axes = ir_axes_of(o->f, op->args[i]);
-      if (is_cut(o, op, op->args[i]) &&
-          (!most || (axes != most && !(most & ~axes))))
-        most = axes;
+      uint64_t axes = ir_axes_of(o->f, op->args[i]), more = axes & ~most;
+      bool wider = more && !(most & ~axes) && !(more & ~o->vecs);
+      if (is_cut(o, op, op->args[i]) && (!most || wider)) most = axes;
     }
   return most;
 }
