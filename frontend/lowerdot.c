@@ -206,12 +206,7 @@ static Value round_weights(Fx *x, Value p, DType v_type) {
 }
 
 static uint64_t vec_axes(const Fx *x, Value v) {
-  uint64_t set = 0;
-  const Type *t = ir_type(x->f, v);
-  for (uint32_t i = 0; i < t->n; i++)
-    if (x->f->axes.at[t->axis[i]].role == AX_VEC)
-      set |= (uint64_t)1 << t->axis[i];
-  return set;
+  return val_axes(x, v) & ir_axes_with(x->f, AX_VEC);
 }
 
 // Is op a vector's elements by another axis of vectors?

@@ -117,11 +117,9 @@ static Value sum_of_product(Canon *c, Value x, const IrAttr *over) {
 }
 
 // ---------------------------------------------------------------- matrices
-static uint32_t vectors(const Canon *c, Value v) {
-  uint32_t n = 0;
-  for (uint64_t axes = axes_of(c, v); axes; axes &= axes - 1)
-    n += c->f->axes.at[__builtin_ctzll(axes)].role == AX_VEC;
-  return n;
+static bool is_matrix(const Canon *c, Value v) {
+  uint64_t vecs = axes_of(c, v) & ir_axes_with(c->f, AX_VEC);
+  return vecs & (vecs - 1);
 }
 
 // Has each task the same of these keys, whatever it has but v?
@@ -150,7 +148,7 @@ static Value sum_of_matrices(Canon *c, Value x, const IrAttr *attrs,
   uint64_t keys = over_set(canon_attr(attrs, n, AT_OVER));
   for (uint32_t i = 0; dot && dot->code == OP_DOT && i < 2; i++) {
     Value in[2] = {dot->args[0], dot->args[1]}, m = in[i];
-    if (keys & axes_of(c, in[1 - i]) || vectors(c, m) < 2 ||
+    if (keys & axes_of(c, in[1 - i]) || !is_matrix(c, m) ||
         !goes_over(c, keys, m))
       continue;
     DType t = ir_type(c->f, m)->dtype;

@@ -13,15 +13,20 @@
 #include "ir/deps.h"
 #include "passes/pass.h"
 
+// What is summed along in f.
+static uint64_t summed(const Func *f) {
+  uint64_t set = 0;
+  for (const Op *op = f->body->first; op; op = op->next)
+    set |= ir_axes_over(op);
+  return set;
+}
+
 // The axes of vectors of a sum over keys, if there are several and nothing is
 // summed along one; else 0.
-static uint64_t sum_vectors(const Func *f, const Op *op) {
-  uint64_t keys = ir_axes_with(f, AX_KEY);
-  if (!op->nres || !(ir_axes_over(op) & keys)) return 0;
+static uint64_t matrix_of(const Func *f, const Op *op, uint64_t over) {
+  if (!op->nres || !(ir_axes_over(op) & ir_axes_with(f, AX_KEY))) return 0;
   uint64_t vecs = ir_axes_of(f, op->res[0]) & ir_axes_with(f, AX_VEC);
-  for (const Op *other = f->body->first; other; other = other->next)
-    if (ir_axes_over(other) & vecs) return 0;
-  return vecs & (vecs - 1) ? vecs : 0;
+  return vecs & (vecs - 1) && !(vecs & over) ? vecs : 0;
 }
 
 // Axes of vectors that all stores have as coordinates.
@@ -41,9 +46,9 @@ static uint64_t stored(const Func *f) {
 
 static void visit(Ctx *cx, Func *f) {
   if (f->kind != FK_PROGRAM || f->axes.n > 63) return;
-  uint64_t rows = stored(f), vecs = 0;
+  uint64_t rows = stored(f), over = summed(f), vecs = 0;
   for (const Op *op = f->body->first; op && !vecs; op = op->next)
-    vecs = sum_vectors(f, op);
+    vecs = matrix_of(f, op, over);
   if (!(rows &= vecs)) return;
   uint32_t row = (uint32_t)__builtin_ctzll(rows);
   f->axes.at[row].role = AX_PAR;
