@@ -327,7 +327,8 @@ int64_t frag_peers_all(const Func *f) {
   return all.n;
 }
 
-uint32_t smem_skew_bytes(const Type *result) {
+uint32_t smem_skew_bytes(const Op *op, const Type *result) {
+  if (!ir_attr_i(op, AT_TRANS, 0)) return 0;
   return result->ext[0] * (result->ext[1] + SKEW_MORE) *
          (uint32_t)dtype_size(result->dtype);
 }

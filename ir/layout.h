@@ -86,10 +86,10 @@ uint32_t frag_peers_bytes(const Func *f, const Op *op);
 int64_t frag_peers_all(const Func *f);
 uint32_t frag_warps_words(const Type *t);
 
-// Shared memory of a group for `skew`: a row of a warp has the columns of the
-// operand that some row of the warp needs, all begin at a multiple of 8.
-enum { SKEW_ROWS = 16, SKEW_MORE = 24 };
-uint32_t smem_skew_bytes(const Type *result);
+// Shared memory of a group for a `skew` that turns: the result, each row of it
+// with so many words more. The others stay in lanes. A warp has 16 rows.
+enum { SKEW_ROWS = 16, SKEW_MORE = 4 };
+uint32_t smem_skew_bytes(const Op *op, const Type *result);
 
 // Do the diagonals that a skew asks for lie in the n columns of its operand?
 // same: points of the axis that both have; other: of the result's own.

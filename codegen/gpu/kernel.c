@@ -206,7 +206,8 @@ static void need_of(void *data, Op *op) {
   if (op->code == OP_FWARPS) bytes = frag_warps_bytes(x);
   if (op->code == OP_PEERS) w->stay += frag_peers_bytes(w->f, op);
   w->peers += op->code == OP_PEERS;
-  if (op->code == OP_SKEW) bytes = smem_skew_bytes(ir_type(w->f, op->res[0]));
+  if (op->code == OP_SKEW)
+    bytes = smem_skew_bytes(op, ir_type(w->f, op->res[0]));
   if (op->code == OP_RELAYOUT) w->stay += gpu_stay_bytes(w->f, op);
   if (scan) bytes += 8 * (x->ext[0] + x->ext[1]);
   if (op->code == OP_MMA && x->kind == TK_FRAG &&

@@ -694,7 +694,7 @@ static bool exchanges(const Func *f, const Region *r) {
 
 static int64_t moved_bytes(const Func *f, const Op *op) {
   const Type *t = op->nres ? ir_type(f, op->res[0]) : NULL;
-  return op->code == OP_SKEW     ? smem_skew_bytes(t)
+  return op->code == OP_SKEW     ? smem_skew_bytes(op, t)
          : op->code == OP_FWARPS ? frag_warps_bytes(t)
                                  : 0;
 }

@@ -600,10 +600,10 @@ static bool in_boxes(const Target *tg, const Tiles *s, int64_t keys) {
   return s->page % keys == 0 || (pieces && keys % s->page == 0);
 }
 
-// Bytes of a group for rows of differences, and for the numbers of diagonals.
+// Bytes of a group for rows of differences, and for diagonals that turn.
 static int64_t bands_of(const Tiles *s, int64_t k) {
   const int64_t word = sizeof(float);
-  int64_t moved = HW_GROUP_ROWS * (k + SKEW_MORE) * word;
+  int64_t moved = s->of_keys ? HW_GROUP_ROWS * (k + SKEW_MORE) * word : 0;
   return s->bands ? (HW_GROUP_ROWS + k) * s->band_bytes + moved : 0;
 }
 
