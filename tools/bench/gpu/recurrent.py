@@ -474,7 +474,7 @@ def gradient_bars(c, row):
            ("two launches are equal", row["same"])]
     if "ratio" in row:
         out.append((f"{RATIO} x fla", row["ratio"] >= RATIO))
-    if c[2] == 1:
+    if c[2] == 1 and c[1] in BACKWARD:
         most = BACKWARD[c[1]]
         out.append((f"<= {most} ms", row["ours_backward_ms"] <= most))
     return out
