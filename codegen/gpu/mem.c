@@ -83,9 +83,11 @@ static Part part_of(Gpu *n, const Access *a, uint32_t axis, V index) {
 }
 
 // What is written back at the end of a task was read at its start. Addresses
-// that both have in common would lie in registers all the time between.
+// that both have in common would lie in registers all the time between; so
+// would those of tiles that a task hands on one after the other.
 static V apart(Gpu *n, const Op *op, V stride) {
-  bool back = false;
+  bool back = op->code == OP_GSTORE && n->multiplies && !n->gpu.hopper &&
+              gpu_is_shared(n, op->args[0]);
   for (uint32_t i = 0; op->code == OP_GSTORE && i < n->f->params.n; i++)
     back |= n->f->params.at[i].v == op->args[0] &&
             n->f->params.at[i].role == PR_INOUT;
@@ -874,7 +876,7 @@ void gpu_gload(Gpu *n, const Op *op) {
   uint32_t each = pairs ? PAIR : loaded_at_once(n, &a, t);
   for (uint32_t i = 0; !done && i < r.map.regs; i += each)
     load_some(n, place(n, &a, &r.map, i), t->dtype, each, e + i);
-  gpu_pack(n, &r, e);
+  gpu_pack_loaded(n, &r, e);
   gpu_define(n, op->res[0], r);
 }
 
