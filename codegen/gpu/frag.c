@@ -45,6 +45,24 @@ void gpu_pack(Gpu *n, Frag *f, V *elems) {
   }
 }
 
+void gpu_pack_loaded(Gpu *n, Frag *f, V *elems) {
+  enum { PAIR = 2 };
+  Cg *g = n->g;
+  if (!n->multiplies || n->gpu.hopper || !n->vendor->anew || f->per != PAIR) {
+    gpu_pack(n, f, elems);
+    return;
+  }
+  LLVMTypeRef two = LLVMVectorType(cg_of(elems[0]), PAIR);
+  for (uint32_t i = 0; i < f->n; i++) {
+    V w = LLVMGetUndef(two);
+    for (uint32_t k = 0; k < PAIR; k++)
+      w = LLVMBuildInsertElement(g->b, w, elems[i * PAIR + k], gpu_i32(n, k),
+                                 "");
+    w = LLVMBuildBitCast(g->b, w, gpu_i32t(n), "");
+    f->w[i] = n->vendor->anew(n, w);
+  }
+}
+
 void gpu_define(Gpu *n, Value v, Frag f) {
   n->frag[v] = f;
 }

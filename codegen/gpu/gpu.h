@@ -253,6 +253,9 @@ Frag gpu_new(Gpu *n, const Type *t);  // no words yet: n and w are set up
 V gpu_elem(Gpu *n, const Frag *f, uint32_t reg);
 // Makes the words of f of its elements.
 void gpu_pack(Gpu *n, Frag *f, V *elems);
+// The same of what was loaded one by one. Beside products it waits as words:
+// LLVM would keep a register for each element of 16 bits until it is widened.
+void gpu_pack_loaded(Gpu *n, Frag *f, V *elems);
 void gpu_define(Gpu *n, Value v, Frag f);
 // x joined with y by a reduction's kind.
 V gpu_join(Gpu *n, RKind k, V x, V y);

@@ -83,9 +83,11 @@ static Part part_of(Gpu *n, const Access *a, uint32_t axis, V index) {
 }
 
 // What is written back at the end of a task was read at its start. Addresses
-// that both have in common would lie in registers all the time between.
+// that both have in common would lie in registers all the time between; so
+// would those of tiles that a task hands on one after the other.
 static V apart(Gpu *n, const Op *op, V stride) {
-  bool back = false;
+  bool back = op->code == OP_GSTORE && n->multiplies && !n->gpu.hopper &&
+              gpu_is_shared(n, op->args[0]);
   for (uint32_t i = 0; op->code == OP_GSTORE && i < n->f->params.n; i++)
     back |= n->f->params.at[i].v == op->args[0] &&
             n->f->params.at[i].role == PR_INOUT;
@@ -778,8 +780,8 @@ static Kept kept_by(Gpu *n, const Op *op, const Frag *x) {
 static uint32_t beside_each_other(const Gpu *n, const Access *a,
                                   const Type *t) {
   const Type *to = ir_type(n->f, a->tensor);
-  if (!n->gpu.hopper || t->kind != TK_FRAG || t->layout != LY_ACC || t->slice ||
-      !gpu_is_shared(n, a->tensor) || a->rank < 2)
+  if (!n->vendor->store_words || t->kind != TK_FRAG || t->layout != LY_ACC ||
+      t->slice || !gpu_is_shared(n, a->tensor) || a->rank < 2)
     return 1;
   const Value *at = a->op->args + a->lo + a->rank - 2;
   const Type *row = ir_type(n->f, at[0]), *col = ir_type(n->f, at[1]);
@@ -807,7 +809,7 @@ static bool same_range(Gpu *n, const Access *a, const FragMap *m, uint32_t i) {
 static void add_up(Gpu *n, const Access *a, const Frag *x, const Kept *k) {
   const Type *t = gpu_arg_type(n, a->op, 1);
   uint32_t count = x ? x->map.regs : 1;
-  uint32_t width = k->by ? 1 : beside_each_other(n, a, t);
+  uint32_t width = k->by || !n->gpu.hopper ? 1 : beside_each_other(n, a, t);
   Part *p = NEWN(&n->g->cx->scratch, Part, count);
   bool same = !k->by;
   for (uint32_t i = 0; i < count; i += width) {
@@ -874,16 +876,14 @@ void gpu_gload(Gpu *n, const Op *op) {
   uint32_t each = pairs ? PAIR : loaded_at_once(n, &a, t);
   for (uint32_t i = 0; !done && i < r.map.regs; i += each)
     load_some(n, place(n, &a, &r.map, i), t->dtype, each, e + i);
-  gpu_pack(n, &r, e);
+  gpu_pack_loaded(n, &r, e);
   gpu_define(n, op->res[0], r);
 }
 
 // How many registers are stored at once: words, or pairs of 16 bits.
 static uint32_t stored_at_once(const Gpu *n, const Access *a, const Type *t) {
   uint32_t size = (uint32_t)dtype_size(t->dtype);
-  if (t->kind != TK_FRAG || (size != WORD && size != WORD / PAIR) ||
-      !n->vendor->store_words)
-    return 1;
+  if (t->kind != TK_FRAG || (size != WORD && size != WORD / PAIR)) return 1;
   const Op *op = a->op;
   uint32_t width = beside_each_other(n, a, t);
   if (size < WORD && width > PAIR) width = PAIR;

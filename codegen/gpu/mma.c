@@ -140,6 +140,12 @@ static Frag addend(Gpu *n, const Op *op) {
   return r;
 }
 
+static bool same_spans(const Op *a, const Op *b) {
+  const IrAttr *x = ir_attr(a, AT_SPANS), *y = ir_attr(b, AT_SPANS);
+  if (!x || !y) return x == y;
+  return x->n == y->n && !memcmp(x->list, y->list, x->n * sizeof *x->list);
+}
+
 // All products at the last; false: they are made one after the other.
 static bool add_up(Gpu *n, const Op *op) {
   Product p[MOST_SUMMED];
@@ -150,7 +156,7 @@ static bool add_up(Gpu *n, const Op *op) {
     p[i] = product_of(n, o);
     if (!is_fast(n, &p[i]) || dtype_size(p[i].at->dtype) != 2 ||
         dtype_size(p[i].bt->dtype) != 2 || p[i].k != p->k ||
-        !p[i].areg != !p->areg)
+        !p[i].areg != !p->areg || !same_spans(o, first))
       return false;
   }
   if (goes_on(n, op)) return true;

@@ -76,13 +76,26 @@ void nv_mma16(Gpu *n, DType t, const V *a, V b0, V b1, V *c) {
   for (uint32_t i = 0; i < 4; i++) c[i] = LLVMBuildExtractValue(g->b, r, i, "");
 }
 
+// Does step s add something else than zeros to columns j .. j + 15?
+static bool adds_to(const Product *p, uint32_t s, uint32_t j) {
+  const IrAttr *at = ir_attr(p->op, AT_SPANS);
+  return !at || (at->list[2 * s] < j + 16 && j < at->list[2 * s + 1]);
+}
+
+static bool adds_some(const Product *p, uint32_t s) {
+  const IrAttr *at = ir_attr(p->op, AT_SPANS);
+  return !at || at->list[2 * s] < at->list[2 * s + 1];
+}
+
 static void row_block(Gpu *n, const Product *p, uint32_t i, V *c) {
   uint32_t cols = p->ct->ext[1], steps = p->k / 16;
   for (uint32_t s = 0; s < steps; s++) {
     V a[4], b[4];
+    if (!adds_some(p, s)) continue;
     if (p->areg) memcpy(a, p->areg->w + (i * steps + s) * 4, sizeof a);
     else load_a(n, p, i, s, a);
     for (uint32_t j = 0; j < cols; j += 16) {
+      if (!adds_to(p, s, j)) continue;
       load_b(n, p, j, s, b);
       nv_mma16(n, p->at->dtype, a, b[0], b[1], c + j / 2);
       if (j + 8 < cols) nv_mma16(n, p->at->dtype, a, b[2], b[3], c + j / 2 + 4);
@@ -176,21 +189,24 @@ static void columns(Gpu *n, const Product *p, uint32_t j, V *a, const V *b,
 // Every tile is read once, and only what a step, or a few columns in one, need
 // of it lies in registers. Of sums that begin at 0 the products in front of the
 // last are small beside it (passes/gpu/dot.c): they have sums of their own, or
-// their bits would be lost in each step.
+// their bits would be lost in each step. All add to the same columns.
 static void sum_rows(Gpu *n, const Product *p, uint32_t products, uint32_t i,
                      V *c, V *last) {
   uint32_t cols = p->ct->ext[1];
   Operands a, b;
   for (uint32_t s = 0; s < p->k / 16; s++)
-    for (uint32_t j = 0; j < cols; j += 16)
+    for (uint32_t j = 0, first = 1; j < cols; j += 16) {
+      if (!adds_to(p, s, j)) continue;
       for (uint32_t q = 0; q < products; q++) {
         const V *x = known(p, q, 0, a), *y = known(p, q, 1, b);
         if (x) memcpy(a[q], x, sizeof a[q]);
-        else if (!j) a_here(n, p + q, i, s, a[q]);
+        else if (first) a_here(n, p + q, i, s, a[q]);
         if (y) memcpy(b[q], y, sizeof b[q]);
         else b_here(n, p + q, s, j, b[q]);
         columns(n, p + q, j, a[q], b[q], q + 1 < products ? c : last);
       }
+      first = 0;
+    }
 }
 
 void nv_mma_sum(Gpu *n, const Product *p, uint32_t products, bool fresh,
