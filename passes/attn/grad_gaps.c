@@ -262,6 +262,7 @@ static Gid sum_places(const Gaps *p, Gid gaps, uint32_t axis, Gid same) {
   Dim blocks = dim_ceildiv(d, g->axes.at[axis].axis.extent, SIDE);
   uint32_t block = grad_axis(g, "block", AX_PAR, blocks),
            in = grad_axis(g, "of", AX_VEC, dim_const(d, SIDE));
+  g->front |= grad_bit(block);  // a task's rows are places
   Gid first = grad_index(g, block);
   Gid at = add_times(g, SIDE, first, grad_index(g, in));
   Gid x = grad_or_0(g, same, gaps);
