@@ -57,8 +57,8 @@ static Gid both(Grad *g, Gid a, Gid b) {
 }
 
 static Gid within(Grad *g, Gid x, Gid end) {
-  Gid from = grad_2(g, OP_LE, grad_int(g, 0), x);
   Gid to = grad_2(g, OP_LT, x, end);
+  Gid from = grad_2(g, OP_LE, grad_int(g, 0), x);
   return both(g, from, to);
 }
 
@@ -322,9 +322,9 @@ static Gid by_gap(const Gaps *p, Gid x, Gid gap) {
 // Is there such a pair?
 static Gid is_pair(const Gaps *p, Gid row, Gid key) {
   Grad *g = p->g;
-  Gid is_row = grad_2(g, OP_LT, row, extent(g, p->row));
   Gid is_key = grad_2(g, OP_LT, key, extent(g, p->key));
-  return both(g, is_row, is_key);
+  Gid is_row = grad_2(g, OP_LT, row, extent(g, p->row));
+  return both(g, is_key, is_row);
 }
 
 // x of pairs at that row and key, or at the last ones.
