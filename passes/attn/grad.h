@@ -42,12 +42,13 @@ enum {
 #define GRAD_MADE OP_ASSUME
 // In place of a view: its vectors have 16 bits; its kernel makes nothing else;
 // its last two coordinates lie the other way round; it is made in tiles of rows
-// and keys (grad_pairs.c).
+// and keys (grad_pairs.c), or of bands of them (grad_gaps.c).
 enum {
   GRAD_NARROW = -1,
   GRAD_ALONE = -2,
   GRAD_TURNED = -3,
   GRAD_PAIRED = -4,
+  GRAD_BANDED = -5,
 };
 
 // Operands that are made in this order.
@@ -228,6 +229,13 @@ typedef struct GradView {
   uint32_t row, part, in;
 } GradView;
 
+// What is made of pairs of rows and keys, `made` its node: summed along bands.
+typedef struct GradBand {
+  Gid made;
+  uint32_t of_row, of_key;     // axes of pairs
+  uint32_t band, row, column;  // of what is made
+} GradBand;
+
 // A node that kernels read from a tensor.
 typedef struct GradRead {
   Gid node;
@@ -265,9 +273,10 @@ typedef struct Grad {
   Vec(GradRead) reads;
   Vec(GradWalk) walks;
   Vec(GradView) views;  // by attr - 1 of what is made
-  uint64_t local;       // axes of steps in a chunk
-  uint64_t front;       // axes in front of the others of their role
-  uint64_t last;        // of these: those that nothing but sums have
+  Vec(GradBand) bands;
+  uint64_t local;  // axes of steps in a chunk
+  uint64_t front;  // axes in front of the others of their role
+  uint64_t last;   // of these: those that nothing but sums have
   GradKernel kernel[MAX_KERNELS];
   uint32_t nkernels;
 } Grad;
@@ -491,10 +500,20 @@ void grad_by_turns(Grad *g, GradStore *s);
 uint64_t grad_places_of(const Grad *g, uint64_t axes);
 // The index x of a table, made by a kernel of its own where that pays.
 Gid grad_place_once(Grad *g, Gid x);
+// Is a running sum in x?
+bool grad_runs(const Grad *g, Gid x);
 // x of a sum of the points where `same` holds: the sum along those of the axes
 // `over` that the condition does not vary with, made by a kernel of its own, or
 // x. Those are taken from `over` and from the sum's points.
 Gid grad_sum_first(Grad *g, Gid x, Gid same, uint64_t *over, uint64_t *points);
+
+// ---- grad_gaps.c
+// The sum of x, at these points, where `same` holds, a condition on distances
+// of rows and keys: those of each distance first, made by kernels of their own.
+// 0: it is none.
+Gid grad_gaps(Grad *g, Gid x, Gid same, uint64_t over, uint64_t points);
+// s stores such a node, in tiles.
+void grad_bands(Grad *g, Gid node, GradStore *s);
 
 // ---- grad_pairs.c
 // What pairs of rows and keys have is made in tiles.

@@ -799,15 +799,14 @@ typedef struct Todo {
 // Rows of the gradient that kernels read are made by kernels too.
 static Todo row_of(Grad *g, uint32_t read) {
   GradRead r = g->reads.at[read];
-  uint64_t known = r.node;
+  uint64_t known = r.node, scan;
   map_get(&g->values, r.node, &known);
   Todo t = {.s = {.tensor = r.tensor, .v = (Gid)known, .span = g->f->span},
             .read = read};
   const GradNode *n = grad_at(g, r.node);
-  t.s.alone = n->code == GRAD_MADE && n->attr == GRAD_ALONE;
-  bool paired = n->code == GRAD_MADE && n->attr == GRAD_PAIRED;
+  int64_t how = n->code == GRAD_MADE ? n->attr : 0;
+  t.s.alone = how == GRAD_ALONE;
   Dim shape[8];
-  uint64_t scan;
   t.s.n = grad_row_index(g, r.node, GF_MADE, t.s.index, shape);
   if (map_get(&g->scans, r.node, &scan)) {
     Gid size = grad_int(g, grad_scan_block());
@@ -816,7 +815,8 @@ static Todo row_of(Grad *g, uint32_t read) {
     t.s.v = grad_at(g, (Gid)scan)->arg[0];
     t.s.index[t.s.n - 2] = grad_2(g, OP_FLOORDIV, at, size);
   }
-  if (paired) grad_pairs(g, &t.s);
+  if (how == GRAD_PAIRED) grad_pairs(g, &t.s);
+  if (how == GRAD_BANDED) grad_bands(g, r.node, &t.s);
   return t;
 }
 

@@ -291,10 +291,17 @@ static bool shift(Maps *m, GradStore *s, uint32_t i) {
   return true;
 }
 
-// s->v becomes the sum of those points at which `same` holds. Sums that v is
-// are part of it.
-static void sum_where(Maps *m, GradStore *s, Gid same, uint64_t points) {
+// The points of s whose index has a place: how often it is found, and that with
+// indices which a kernel of their own makes.
+typedef struct Same {
+  Gid found, once;
+} Same;
+
+// s->v becomes the sum of those points at which it is found. Sums that v is are
+// part of it.
+static void sum_where(Maps *m, GradStore *s, Same at) {
   Grad *g = m->g;
+  uint64_t points = grad_at(g, s->v)->axes | grad_at(g, at.found)->axes;
   Gid factor = grad_num(g, 1), x = s->v;
   for (;;) {
     const GradNode n = *grad_at(g, x);
@@ -312,8 +319,13 @@ static void sum_where(Maps *m, GradStore *s, Gid same, uint64_t points) {
     over |= n.over, points |= n.points, x = n.arg[0];
     x = grad_2(g, OP_MUL, factor, x);
   } else x = s->v;
-  x = grad_sum_first(g, x, same, &over, &points);
-  x = grad_3(g, OP_SELECT, same, x, grad_num(g, 0));
+  Gid gaps = grad_gaps(g, x, at.found, over, points);
+  if (gaps) {
+    s->v = gaps;
+    return;
+  }
+  x = grad_sum_first(g, x, at.once, &over, &points);
+  x = grad_3(g, OP_SELECT, at.once, x, grad_num(g, 0));
   s->v = grad_sum(g, x, over, points | grad_at(g, x)->axes);
 }
 
@@ -349,16 +361,19 @@ bool grad_same_part(const Grad *g, const GradStore *a, const GradStore *b) {
   return a->tensor == b->tensor;
 }
 
+static Gid and_equal(Grad *g, Gid also, Gid x, Gid y) {
+  Gid eq = grad_2(g, OP_EQ, x, y);
+  return also ? grad_2(g, OP_AND, also, eq) : eq;
+}
+
 // Each index of s is an axis, or a part.
 static bool make_whole(Maps *m, GradStore *s) {
   Grad *g = m->g;
-  uint64_t used = 0, points = 0;
-  Gid same = 0;
-  bool whole = true;
+  uint64_t used = 0;
+  Same same = {0};
   for (uint32_t i = 0; i < s->n && fits(g); i++) {
     Gid x = s->index[i];
     uint64_t axes = grad_at(g, x)->axes;
-    points |= axes;
     uint32_t of;
     if (is_in_parts(g, s, i) ||
         grad_turns_of(g, grad_at(g, x), &of, &(int64_t){0}))
@@ -373,14 +388,12 @@ static bool make_whole(Maps *m, GradStore *s) {
       used |= grad_at(g, s->index[i])->axes;
     else {
       s->index[i] = grad_index(g, axis_for(m, s, i));
-      Gid eq = grad_2(g, OP_EQ, grad_place_once(g, x), s->index[i]);
-      same = same ? grad_2(g, OP_AND, same, eq) : eq;
-      whole = false;
+      same.found = and_equal(g, same.found, x, s->index[i]);
+      same.once = and_equal(g, same.once, grad_place_once(g, x), s->index[i]);
     }
   }
-  if (whole) return true;
-  points = grad_at(g, s->v)->axes | grad_at(g, same)->axes;
-  sum_where(m, s, same, points);
+  if (!same.found) return true;
+  sum_where(m, s, same);
   return fits(g);
 }
 

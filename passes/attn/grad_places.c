@@ -54,12 +54,16 @@ static bool runs(const Grad *g, Gid x, bool *seen) {
   return found;
 }
 
+bool grad_runs(const Grad *g, Gid x) {
+  return runs(g, x, NEWN(g->arena, bool, g->nodes.n));
+}
+
 Gid grad_sum_first(Grad *g, Gid x, Gid same, uint64_t *over, uint64_t *points) {
   uint64_t of = grad_at(g, same)->axes, rest = *over & ~of,
            vecs = grad_role(g, AX_VEC);
   bool numbers = !((grad_at(g, x)->axes | of | *over) & vecs);
   if (!rest || !(*over & of) || !(*over & grad_role(g, AX_KEY)) || !numbers ||
-      g->walks.n || runs(g, x, NEWN(g->arena, bool, g->nodes.n)))
+      g->walks.n || grad_runs(g, x))
     return x;
   uint64_t all = (*points | grad_at(g, x)->axes) & ~grad_places_of(g, of);
   x = grad_sum(g, x, rest, all);

@@ -154,6 +154,7 @@ typedef struct Tiles {
   bool ramp;             // or such that grow with the column's number
   bool pairs;            // or such that a pair has in memory
   bool told;             // and that tells whether it is hidden
+  bool even;             // or that distances tell
   int64_t scans, down;   // scores are summed along the columns; down them
   bool walked;           // a pair has a sum that is no product of matrices
   int64_t bands;         // products with a row of a table for each difference,
@@ -364,12 +365,23 @@ static bool is_told(const Tiles *s, Value v) {
   return told;
 }
 
+// Is a number that distances tell in v?
+static bool has_even(const Tiles *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  bool even = op && is_even(op);
+  for (uint32_t i = 0; op && i < op->nargs && !op->nregions && !even; i++)
+    even =
+        ir_type(s->f, op->args[i])->kind == TK_ELEM && has_even(s, op->args[i]);
+  return even;
+}
+
 static void note_bias(Tiles *s, const Op *op) {
   Value v = bias_of(s, op);
   if (v && type_has_axis(ir_type(s->f, v), (uint32_t)s->lane) &&
       is_loaded(s, v))
     s->pairs = true;
   s->told |= v && is_told(s, v);
+  s->even |= v && has_even(s, v);
   if (!v || is_read(s, v)) return;
   if (is_ramp(s, v)) s->ramp = true;
   else s->bias = true;
@@ -553,7 +565,8 @@ static int64_t gaps_of(const Tiles *s) {
 // Registers of a thread with k keys: f32 scores, their sums along a row if
 // there are such, 16-bit weights, sums, two columns of eight of what is added
 // to them or half of what pairs add, which is read while products are made, or
-// all of it, where the mask is made then; masks of two sides beside a cap; what
+// all of it, where the mask is made then, or where distances tell it and rows
+// are summed twice; masks of two sides beside a cap; what
 // was drawn, where weights of two products are multiplied by it.
 static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
@@ -561,7 +574,8 @@ static int64_t regs_of(const Tiles *s, int64_t k) {
   // Scores are asked behind a ramp, which stays (passes/hopper/lazy_rescale.c,
   // passes/hopper/remat_column.c).
   bool kept = s->bias || (s->ramp && has_products(s, COST_PRODUCTS_TWICE));
-  int64_t bias = s->told ? k / 2 : kept || s->pairs ? k / 4 : 0;
+  bool all = s->told || (s->even && s->weights > 1);
+  int64_t bias = all ? k / 2 : kept || s->pairs ? k / 4 : 0;
   int64_t edges = masks_beside_functions(s) ? k / 8 : 0;
   int64_t drawn = s->drawn && s->scores > 1 ? k / 4 : 0;
   scores += (s->scans > 0) + s->down;

@@ -168,17 +168,17 @@ static bool multiplies(const Func *f) {
   return w.some;
 }
 
+enum { TWO = 2, BOUNDS = 3 };
+
 // CTAs of few rows with short sums share a multiprocessor
 // (passes/hopper/rings.c), and those that multiply nothing.
 static int64_t wave_of(const Func *f, const Op *pass, const Target *t) {
-  enum { TWO = 2 };
   if (!multiplies(f)) return t->gpu.sms * COST_SPLIT_SUMMED;
   return t->gpu.sms * (row_elements(f, pass) <= COST_SPLIT_SUMS ? TWO : 1);
 }
 
 // Does memory tell what keys a task has?
 static bool is_read(const Func *f, const Op *pass) {
-  enum { BOUNDS = 3 };
   const Region *r = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
   bool read = false;
   for (uint32_t i = 0; r && r->last && i < r->last->nargs; i++)
@@ -322,7 +322,6 @@ static Dim short_parts(const Func *f, const Op *pass, const Target *tg,
 // Keys of 8 bits, which a task widens before it can ask for more of them: two
 // tasks on a multiprocessor, of long parts.
 static Dim narrow_parts(const Target *tg, DimTab *d, Dim keys, Dim have) {
-  enum { TWO = 2 };
   Dim n = parts_for(d, (int64_t)TWO * tg->gpu.sms, have);
   return dim_bin(d, DIM_MIN, n,
                  dim_bin(d, DIM_FLOORDIV, keys,
@@ -456,16 +455,17 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   if (p->ntested && !(gpu && few)) why = "a phase before has their bounds";
   if (gpu && p->tile_q < HW_GROUP_ROWS && !p->alone)
     why = "their sums leave no registers for that";
+  if (!why && opt->split_k < 0 && tile_has_tasks(f, in.pass, p))
+    why = "there are as many tasks";
   if (why) {
     ctx_remark(cx, "%s: keys are not split among tasks: %s", f->name, why);
     return;
   }
-  DimTab *d = &f->mod->dims;
   if (p->joins) plan_peers(f, in.pass, tg, p);
-  else if (opt->split_k > 1) p->parts = dim_const(d, opt->split_k);
+  else if (opt->split_k > 1) p->parts = dim_const(&f->mod->dims, opt->split_k);
   else plan_parts(f, in.pass, tg, few, p);
   int64_t lo, hi;
-  dim_bounds(d, p->parts, &lo, &hi);
+  dim_bounds(&f->mod->dims, p->parts, &lo, &hi);
   // How many rows there are tells which body a batch takes: with parts of its
   // own a sequence must have the same bits in all.
   if (opt->fewest && !p->own && gpu && tg->gpu.hopper && p->lane >= 0 &&

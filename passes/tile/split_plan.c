@@ -398,3 +398,19 @@ void tile_plan_body(Tiler *t, Builder *b, const ValueMap *params) {
   Value rank = ir_2(b, OP_ADD, ir_cast(b, DT_I64, before[0]), one);
   put(&p, b, all, zero, 0, ir_2(b, OP_EQ, rank, p.all));
 }
+
+// Does an axis of tasks, each of one coordinate, have as many as there are
+// keys, whatever the dims are? Of rows of tiles, as along bands, both are few.
+bool tile_has_tasks(const Func *f, const Op *pass, const TilePlan *p) {
+  DimTab *d = &f->mod->dims;
+  Dim keys = f->axes.at[ir_attr_i(pass, AT_AXIS, 0)].extent;
+  bool some = false;
+  for (uint32_t a = 0; a < f->axes.n && !some; a++) {
+    const Axis *of = &f->axes.at[a];
+    int64_t lo, hi;
+    if (of->role != AX_PAR || (int)a == p->lane) continue;
+    dim_bounds(d, dim_sub(d, of->extent, keys), &lo, &hi);
+    some = lo >= 0;
+  }
+  return some;
+}

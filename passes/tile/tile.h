@@ -192,6 +192,8 @@ void tile_cluster_slice(Tiler *t, Builder *b, ValueMap *m);
 int64_t tile_most_seen(const Func *f, const Op *pass, const TilePlan *p);
 // Into how many parts n keys go that depend on nothing else.
 Value tile_split_own(Builder *b, Value n);
+// Has an axis of tasks as many coordinates as there are keys (split_plan.c)?
+bool tile_has_tasks(const Func *f, const Op *pass, const TilePlan *p);
 // The phase that plans the parts (split_plan.c): the axis of the sequences that
 // it can plan, or -1; its workspace; its body; how many parts it says a task's
 // sequence has, `otherwise` if it has no tasks: those of SHARE_PART are its

@@ -11,7 +11,8 @@
 // inside of the axis alone: the gradient of a bias of pairs is
 // (passes/attn/grad_pairs.c), in loops over what it sums, too. What is stored
 // in workspace at places of a block, as parts of such sums, is of places, too,
-// and nobody needs those behind the end. GPUs.
+// and nobody needs those behind the end. Nor does anybody need what a choice
+// takes inside of the axis alone, as sums along bands (grad_gaps.c). GPUs.
 #include "passes/tile/tile.h"
 
 typedef struct Clamp {
@@ -61,6 +62,13 @@ static bool is_padded(const Clamp *c, const Op *op) {
   return shared && block;
 }
 
+// Does op choose what is made of the index inside of the axis alone? What else
+// it asks for may be made of it, too.
+static bool chooses(const Clamp *c, const Op *op) {
+  return op->code == OP_SELECT && !c->made[op->args[2]] &&
+         ends_inside(c, op->args[0]);
+}
+
 // What op makes of the index: elements that have its place.
 static bool keeps_place(const Clamp *c, const Op *op) {
   if (op->code == OP_STORE)
@@ -103,7 +111,7 @@ static bool is_free(Clamp *c, const Region *r) {
     bool of = false;
     if (op->nregions && !is_free_loop(c, op)) return false;
     for (uint32_t i = 0; i < op->nargs; i++) of |= c->made[op->args[i]];
-    if (!of || op->nregions || op->code == OP_YIELD) continue;
+    if (!of || op->nregions || op->code == OP_YIELD || chooses(c, op)) continue;
     if (!keeps_place(c, op)) return false;
     for (uint32_t i = 0; i < op->nres; i++) c->made[op->res[i]] = true;
   }
@@ -113,7 +121,7 @@ static bool is_free(Clamp *c, const Region *r) {
 // The end of the axis whose last coordinate op limits, by a mask of at.
 static bool find_end(Module *m, Clamp *c, const Op *min, uint32_t of) {
   c->at = min->args[of];
-  for (const Op *op = c->f->body->first; op; op = op->next) {
+  for (const Op *op = min->parent->first; op; op = op->next) {
     const Op *end = op->code == OP_LT ? ir_def(c->f, op->args[1]) : NULL;
     if (!end || op->args[0] != c->at || end->code != OP_DIM) continue;
     c->end = (Dim)ir_attr_i(end, AT_DIM, 0);
@@ -122,20 +130,29 @@ static bool find_end(Module *m, Clamp *c, const Op *min, uint32_t of) {
   return false;
 }
 
+typedef struct Unclamp {
+  Ctx *cx;
+  Func *f;
+} Unclamp;
+
+static void visit(void *data, Op *op) {
+  Unclamp *u = data;
+  Func *f = u->f;
+  if (op->code != OP_MIN) return;
+  const Type *t = ir_type(f, op->res[0]);
+  Clamp c = {.f = f, .limited = op->res[0]};
+  if (t->kind != TK_ELEM || t->n != 1 ||
+      (!find_end(f->mod, &c, op, 0) && !find_end(f->mod, &c, op, 1)))
+    return;
+  c.axis = t->axis[0];
+  c.made = NEWN(&u->cx->scratch, bool, f->values.n);
+  c.made[c.limited] = true;
+  if (!is_free(&c, f->body)) return;
+  ir_replace_uses(f, c.limited, c.at);
+  ir_erase(op);
+}
+
 void tile_unclamp(Ctx *cx, Func *f) {
-  for (Op *op = f->body->first, *next; op; op = next) {
-    next = op->next;
-    if (op->code != OP_MIN) continue;
-    const Type *t = ir_type(f, op->res[0]);
-    Clamp c = {.f = f, .limited = op->res[0]};
-    if (t->kind != TK_ELEM || t->n != 1 ||
-        (!find_end(f->mod, &c, op, 0) && !find_end(f->mod, &c, op, 1)))
-      continue;
-    c.axis = t->axis[0];
-    c.made = NEWN(&cx->scratch, bool, f->values.n);
-    c.made[c.limited] = true;
-    if (!is_free(&c, f->body)) continue;
-    ir_replace_uses(f, c.limited, c.at);
-    ir_erase(op);
-  }
+  Unclamp u = {cx, f};
+  ir_walk(f->body, visit, &u);
 }
