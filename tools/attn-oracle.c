@@ -14,6 +14,7 @@
 
 #include "ir/layout.h"
 #include "passes/pass.h"
+#include "passes/support/clusters.h"
 #include "passes/support/cost.h"
 #include "passes/support/relief.h"
 #include "tools/driver/run/gen.h"
@@ -493,8 +494,8 @@ static bool run_program(Ctx *cx, const Options *o, Decl *d, Run *const *known) {
   if (has_few(cx, o, d, m, &few)) {
     if (!run_module(cx, &few, d, run_lower(cx, &few, d), known)) return false;
     printf("%s: same, as of few rows\n", d->name);
-    for (uint32_t i = 0; plan_cluster_size(i); i++)
-      if (!run_clusters(cx, &few, d, plan_cluster_size(i), known)) return false;
+    for (uint32_t i = 0; clusters_size(i); i++)
+      if (!run_clusters(cx, &few, d, clusters_size(i), known)) return false;
   }
   printf("%s: same\n", d->name);
   return true;

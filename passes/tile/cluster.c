@@ -17,6 +17,7 @@
 // kernel; parts are joined in their order, so that results are the same each
 // time. What stands behind the pass is made of those columns: elementwise ops
 // and loads alone.
+#include "passes/support/clusters.h"
 #include "passes/support/cost.h"
 #include "passes/tile/tile.h"
 
@@ -107,18 +108,6 @@ void tile_cluster_plan(Ctx *cx, const Func *f, const PassOpt *opt,
 }
 
 // ---------------------------------------------------------------- cost
-// So many CTAs run at a time, so many ask for all that memory gives, and a part
-// has so many keys at most.
-static const struct {
-  int64_t size, places, full, keys;
-} clusters[] = {{COST_CLUSTER_SIZE, COST_CLUSTER_TASKS, COST_CLUSTER_FULL,
-                 COST_CLUSTER_KEYS},
-                {COST_CLUSTER_HALF, COST_CLUSTER_HALF_TASKS, COST_CLUSTER_FULL,
-                 COST_CLUSTER_KEYS},
-                {COST_CLUSTER_PAIR, COST_CLUSTER_PAIR_TASKS,
-                 COST_CLUSTER_PAIR_FULL, COST_CLUSTER_PAIR_KEYS}};
-enum { KINDS = sizeof clusters / sizeof *clusters };
-
 // What n leaves of `most`, of which it may have all: then it is positive.
 static Dim left(DimTab *d, int64_t most, Dim n) {
   return dim_sub(d, dim_const(d, most + 1), n);
@@ -129,18 +118,17 @@ static Dim left(DimTab *d, int64_t most, Dim n) {
 // several, costs as much as some keys do.
 Dim tile_cluster_gain(DimTab *d, const TilePlan *parts, int64_t cluster,
                       Dim tasks, Dim keys) {
-  uint32_t i = 0;
-  while (i + 1 < KINDS && clusters[i].size != cluster) i++;
-  int64_t full = clusters[i].full, worth = cluster * full * COST_CLUSTER_WORTH;
+  const ClusterKind *kind = clusters_of(cluster);
+  int64_t full = kind->full, worth = cluster * full * COST_CLUSTER_WORTH;
   Dim ctas = dim_bin(d, DIM_MUL, tasks, dim_const(d, cluster));
-  int64_t places = clusters[i].places;
+  int64_t places = kind->places;
   Dim several = dim_sub(d, parts->parts, dim_const(d, 1));
   // Long sums leave room for one CTA.
   Dim gain = left(d, places < parts->places ? places : parts->places, ctas);
   gain = dim_bin(d, DIM_MIN, gain, several);
   Dim few = dim_const(d, COST_SPLIT_EVEN_KEYS);
   gain = dim_bin(d, DIM_MIN, gain, dim_sub(d, keys, few));
-  gain = dim_bin(d, DIM_MIN, gain, left(d, cluster * clusters[i].keys, keys));
+  gain = dim_bin(d, DIM_MIN, gain, left(d, cluster * kind->keys, keys));
   // Keys of a part beside those that it would have if all memory were asked.
   Dim idle = dim_sub(d, dim_const(d, full), ctas);
   idle = dim_bin(d, DIM_MAX, idle, dim_const(d, 0));

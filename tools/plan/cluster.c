@@ -1,16 +1,8 @@
 // Calls for which the CTAs of clusters share keys: the pass that splits these
 // says when that is best (passes/tile/cluster.c).
 #include "ir/ir.h"
-#include "passes/support/cost.h"
+#include "passes/support/clusters.h"
 #include "tools/plan/plan.h"
-
-// Largest first: more of them share the keys.
-static const int64_t sizes[] = {COST_CLUSTER_SIZE, COST_CLUSTER_HALF,
-                                COST_CLUSTER_PAIR};
-
-int64_t plan_cluster_size(uint32_t i) {
-  return i < sizeof sizes / sizeof *sizes ? sizes[i] : 0;
-}
 
 typedef struct Found {
   Dim gain;
@@ -52,8 +44,8 @@ int64_t plan_cluster_of(Ctx *cx, DrvSpec s, const Target *t,
   DimTab *to = s.prog->dims;
   DiagMark mark = diag_mark(cx);
   int64_t best = 0, gain;
-  for (uint32_t i = 0; opt->fewest && !best && plan_cluster_size(i); i++) {
-    o.cluster = plan_cluster_size(i);
+  for (uint32_t i = 0; opt->fewest && !best && clusters_size(i); i++) {
+    o.cluster = clusters_size(i);
     Dim d = plan_cluster_gain(drv_lower(cx, s, t, LV_TILE, &o), to);
     if (d && dim_eval(to, d, dims, &gain) && gain > 0) best = o.cluster;
   }

@@ -38,9 +38,6 @@ Dim plan_group_rows(const Module *m, const Decl *prog, const char *name,
 Dim plan_shared_keys(const Module *m, const char *name, DimTab *to);
 // The extent d of an axis of f, in dims of `to`.
 Dim plan_over(const Func *f, Dim d, DimTab *to);
-// How many CTAs the i-th kind of clusters has (cluster.c), largest first; 0
-// behind the last.
-int64_t plan_cluster_size(uint32_t i);
 // Do the CTAs of a cluster share keys of m, of level mach, and has a producer
 // their tiles?
 bool plan_is_clustered(const Module *mach);

@@ -2,6 +2,7 @@
 // const dims and dtypes, each target: lower, run the passes, hand the modules
 // to codegen together.
 #include "ir/target.h"
+#include "passes/support/clusters.h"
 #include "passes/support/cost.h"
 #include "tools/driver/compile/compile.h"
 #include "tools/driver/gpu/device.h"
@@ -534,8 +535,8 @@ static bool add_fast(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
     uint32_t how = fewest ? FEWEST : 0;
     if (!opt->first && !fewest && add_decode(cx, p, &b, BRIEF, 0, &few))
       vec_push(&cx->session, built, few);
-    for (uint32_t i = 0; fewest && plan_cluster_size(i); i++)
-      if (!opt->first && add_decode(cx, p, &b, how, plan_cluster_size(i), &few))
+    for (uint32_t i = 0; fewest && clusters_size(i); i++)
+      if (!opt->first && add_decode(cx, p, &b, how, clusters_size(i), &few))
         vec_push(&cx->session, built, few);
     if (opt->first || !add_decode(cx, p, &b, how, 0, &few)) continue;
     vec_push(&cx->session, built, few);
