@@ -27,10 +27,12 @@
 // begins, a row each, which takes two registers, and handed round when they are
 // there (relayout). Numbers and slices that a phase before has found count too.
 // Chunks without a state ask behind their first product; where few registers
-// are to be kept in front of their last, as what waits through the chunk is
-// spilled else, and waited for as it arrives. What only chunks that are not
-// whole need is left to pass remat then; at its last level nothing is loaded
-// ahead. Level frag. Needs: lower_gpu. Tests: test/passes/prefetch.
+// are to be kept by several groups, whose CTA is alone, in front of their last:
+// what waits through the chunk is spilled else, and waited for as it arrives.
+// Where few registers are to be kept what only chunks that are not whole need
+// is left to pass remat; at its last level nothing is loaded ahead. Level frag.
+// Needs: lower_gpu. Tests: test/passes/prefetch.
+#include "ir/layout.h"
 #include "passes/support/cost.h"
 #include "passes/gpu/prefetch.h"
 
@@ -45,6 +47,7 @@ typedef struct Fetch {
   Vec(Op *) casts;        // of loads, in between (cast, foperand)
   uint32_t tiles;         // so many of the loads, before the slices
   bool lean;              // as little as can be waits in registers
+  bool late;              // the next chunk's is asked for as this one ends
 } Fetch;
 
 // ---------------------------------------------------------------- candidates
@@ -285,10 +288,10 @@ static void fill_body(Fetch *x, Region *to) {
                  ->res[0]);
   }
   bool done = !x->tiles, asked = x->tiles == x->loads.n;
-  const Op *at = product(from, x->lean);
+  const Op *at = product(from, x->late);
   if (!asked && x->loop->nargs > 3) asked = ask(x, &b, to, out + y->nargs);
   for (const Op *op = from->first; op != y; op = op->next) {
-    if (!asked && x->lean && op == at) asked = ask(x, &b, to, out + y->nargs);
+    if (!asked && x->late && op == at) asked = ask(x, &b, to, out + y->nargs);
     if (!moved(x, op)) ir_clone(&b, x->f, op, &m, NULL);
     if (!asked && op == at) asked = ask(x, &b, to, out + y->nargs);
     if (done || !uses_put(x, op)) continue;
@@ -334,6 +337,10 @@ static void region(const Fetch *like, Region *r, bool slices) {
   }
 }
 
+static bool has_groups(const Func *f) {
+  return ir_attr_i(ir_launch(f), AT_THREADS, 0) > HW_GROUP_THREADS;
+}
+
 bool pass_prefetch(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   const Target *t = opt->target;
@@ -346,6 +353,7 @@ bool pass_prefetch(Ctx *cx, Module *m, const PassOpt *opt) {
         amd && t->gpu.wave == 32 && relief_spare(opt, f) >= COST_LAST_REGS;
     if (level == RELIEF_TASK || last) continue;
     Fetch like = {.f = f, .a = m->arena, .lean = level > RELIEF_FREE};
+    like.late = like.lean && has_groups(f);
     if (amd || ir_has_steps(f)) region(&like, f->body, !amd);
   }
   return true;
