@@ -17,9 +17,9 @@
 // end, the others have long been free: their tiles would be on their way while
 // that end is computed. In the order in which slots are given back each is
 // asked for as soon as its slot is free. Only tasks without loops, whose tiles
-// are copied one behind the other; not where another CTA shares the
-// multiprocessor, which fills such gaps. Level frag; sm_90a, programs with
-// steps. Needs: warp_specialize. Tests: test/passes/ask_order.
+// are copied one behind the other, of several groups: one alone takes so long
+// that it does not wait for tiles. Level frag; sm_90a, programs with steps.
+// Needs: warp_specialize. Tests: test/passes/ask_order.
 #include "ir/layout.h"
 #include "passes/pass.h"
 
@@ -142,11 +142,11 @@ bool pass_ask_order(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     const Func *f = m->funcs.at[i];
-    const Op *launch = ir_launch(f);
-    if (!launch || !ir_has_steps(f) || ir_attr_i(launch, AT_OCCUPANCY, 1) > 1)
-      continue;
+    if (!ir_has_steps(f)) continue;
     for (Op *op = f->body->first; op; op = op->next) {
-      if (op->code != OP_ROLES || op->nregions != 2) continue;
+      if (op->code != OP_ROLES || op->nregions != 2 ||
+          ir_attr(op, AT_TEAMS)->list[1] == HW_GROUP_THREADS)
+        continue;
       Op *from = task_loop(op->regions[0]), *to = task_loop(op->regions[1]);
       if (from && to && !has_regions(from->regions[0]))
         order(f, from->regions[0], to->regions[0]);
