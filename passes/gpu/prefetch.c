@@ -26,10 +26,13 @@
 // chunk alone, factors and gates: the next chunk's are asked for as this one
 // begins, a row each, which takes two registers, and handed round when they are
 // there (relayout). Numbers and slices that a phase before has found count too.
-// Chunks without a state ask behind their first product. Where few registers
-// are to be kept what only chunks that are not whole need is left to pass
-// remat; at its last level nothing is loaded ahead. Level frag. Needs:
-// lower_gpu. Tests: test/passes/prefetch.
+// Chunks without a state ask behind their first product; where few registers
+// are to be kept by several groups, whose CTA is alone, in front of their last:
+// what waits through the chunk is spilled else, and waited for as it arrives.
+// Where few registers are to be kept what only chunks that are not whole need
+// is left to pass remat; at its last level nothing is loaded ahead. Level frag.
+// Needs: lower_gpu. Tests: test/passes/prefetch.
+#include "ir/layout.h"
 #include "passes/support/cost.h"
 #include "passes/gpu/prefetch.h"
 
@@ -44,6 +47,7 @@ typedef struct Fetch {
   Vec(Op *) casts;        // of loads, in between (cast, foperand)
   uint32_t tiles;         // so many of the loads, before the slices
   bool lean;              // as little as can be waits in registers
+  bool late;              // the next chunk's is asked for as this one ends
 } Fetch;
 
 // ---------------------------------------------------------------- candidates
@@ -246,10 +250,18 @@ Value prefetch_next(Builder *b, const Op *loop, Value at) {
   return ir_2(b, back ? OP_SUB : OP_ADD, at, loop->args[2]);
 }
 
+// The first product of a step, or the last.
+static const Op *product(const Region *r, bool last) {
+  const Op *at = NULL;
+  for (const Op *op = r->first; op; op = op->next)
+    if (op->code == OP_MMA && (last || !at)) at = op;
+  return at;
+}
+
 // Asks for the next step's slices. Chunks that have no state (nothing is
 // carried) do so behind their first product, which hides the search for
-// coordinates; where there is a state, products wait for these slices as much
-// as for it.
+// coordinates, or in front of their last; where there is a state, products wait
+// for these slices as much as for it.
 static bool ask(Fetch *x, Builder *b, const Region *to, Value *out) {
   load_all(x, b, prefetch_next(b, x->loop, to->params.at[0]), x->tiles,
            x->loads.n, out);
@@ -276,10 +288,12 @@ static void fill_body(Fetch *x, Region *to) {
                  ->res[0]);
   }
   bool done = !x->tiles, asked = x->tiles == x->loads.n;
+  const Op *at = product(from, x->late);
   if (!asked && x->loop->nargs > 3) asked = ask(x, &b, to, out + y->nargs);
   for (const Op *op = from->first; op != y; op = op->next) {
+    if (!asked && x->late && op == at) asked = ask(x, &b, to, out + y->nargs);
     if (!moved(x, op)) ir_clone(&b, x->f, op, &m, NULL);
-    if (!asked && op->code == OP_MMA) asked = ask(x, &b, to, out + y->nargs);
+    if (!asked && op == at) asked = ask(x, &b, to, out + y->nargs);
     if (done || !uses_put(x, op)) continue;
     load_all(x, &b, prefetch_next(&b, x->loop, to->params.at[0]), 0, x->tiles,
              out + y->nargs);
@@ -308,18 +322,23 @@ static void rewrite(Fetch *x) {
   ir_erase(loop);
 }
 
-static void region(Func *f, Region *r, Arena *a, bool slices, bool lean) {
+static void region(const Fetch *like, Region *r, bool slices) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
-      region(f, op->regions[i], a, slices, lean);
+      region(like, op->regions[i], slices);
     if (op->code != OP_FOR || (slices && !loop_has_fill(op))) continue;
-    Fetch x = {.f = f, .a = a, .loop = op, .lean = lean};
+    Fetch x = *like;
+    x.loop = op;
     if (!slices) find(&x);
     x.tiles = x.loads.n;
     if (slices) find_slices(&x);
     if (x.loads.n) rewrite(&x);
   }
+}
+
+static bool has_groups(const Func *f) {
+  return ir_attr_i(ir_launch(f), AT_THREADS, 0) > HW_GROUP_THREADS;
 }
 
 bool pass_prefetch(Ctx *cx, Module *m, const PassOpt *opt) {
@@ -333,8 +352,9 @@ bool pass_prefetch(Ctx *cx, Module *m, const PassOpt *opt) {
     bool last =
         amd && t->gpu.wave == 32 && relief_spare(opt, f) >= COST_LAST_REGS;
     if (level == RELIEF_TASK || last) continue;
-    if (amd || ir_has_steps(f))
-      region(f, f->body, m->arena, !amd, level > RELIEF_FREE);
+    Fetch like = {.f = f, .a = m->arena, .lean = level > RELIEF_FREE};
+    like.late = like.lean && has_groups(f);
+    if (amd || ir_has_steps(f)) region(&like, f->body, !amd);
   }
   return true;
 }
