@@ -208,18 +208,6 @@ static void let_many(Place *p) {
     ir_set_attr(p->g, p->g->body->first, attr_i(AT_OCCUPANCY, tasks));
 }
 
-// So do those that join parts of several rows. As many run at a time as plans
-// count on.
-static void let_joins(Place *p) {
-  if (!p->once || p->straight || p->target->gpu.vendor != VENDOR_NVIDIA ||
-      ir_has_products(p->g) || ir_has_steps(p->g) ||
-      ir_pressure(p->g, p->arena).regs > COST_MAP_LIVE)
-    return;
-  int64_t tasks = relief_ctas(relief_of(p->g), COST_JOIN_TASKS);
-  if (tasks > 1)
-    ir_set_attr(p->g, p->g->body->first, attr_i(AT_OCCUPANCY, tasks));
-}
-
 // Rows of a body for few of them: those of a group, of a warp.
 static uint32_t most_rows(const Target *t, const PassOpt *opt) {
   if (!t->gpu.hopper || !opt->few) return 0;
@@ -280,7 +268,6 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
   lower_early(&p, p.g->body);
   relief_set(p.g, relief);
   let_many(&p);
-  let_joins(&p);
   if (p.scarce) {
     lower_stores(&p, p.g->body);
     lower_late(&p, p.g->body);
