@@ -352,11 +352,13 @@ static void plan_parts(const Func *f, const Op *pass, const Target *tg,
   }
   Dim have = at_least_one(d, tasks(f, p));
   bool each = p->outer >> axis & 1;  // has a pass inside
+  bool sums = gpu && !few && tile_has_elements(f, p->lane);
   int64_t waves = (int64_t)COST_SPLIT_WAVES * tg->gpu.sms;
   Dim want =
       told                  ? told_parts(f, pass, p, tg, have)
       : even                ? parts_for(d, tg->gpu.sms, have)
       : gpu && each && !few ? parts_for(d, waves, have)
+      : sums                ? parts_for(d, tg->gpu.sms, have)
       : gpu ? gpu_parts(d, p->places, have)
             : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
   int by = tile_plan_axis(f, pass, p);
@@ -405,13 +407,6 @@ static void remark_parts(Ctx *cx, const Func *f, const TilePlan *p) {
                f->name, p->counted ? ", or sequences longer than others," : "");
 }
 
-// Is d the extent of an axis, or of several together? Groups have another.
-static bool counts_all(const DimTab *d, Dim of) {
-  const DimExpr *e = &d->exprs.at[of];
-  if (e->op == DIM_MUL) return counts_all(d, e->a) && counts_all(d, e->b);
-  return e->op == DIM_SYM;
-}
-
 // A pass over all heads that holds another, as in gradients of keys that they
 // share: a task would have all of them, and there are as few as tiles of keys.
 // Heads of a group are few, and groups have tasks of their own.
@@ -424,7 +419,7 @@ bool tile_splits_outer(const Func *f, const PassOpt *opt, const TilePlan *p) {
   if (obstacle(&in)) return false;
   uint32_t axis = (uint32_t)ir_attr_i(in.pass, AT_AXIS, 0);
   return (p->outer >> axis & 1) &&
-         counts_all(&f->mod->dims, f->axes.at[axis].extent);
+         tile_counts_all(&f->mod->dims, f->axes.at[axis].extent);
 }
 
 // The CTAs of a cluster have a part each, compared with parts without.
@@ -455,8 +450,6 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   if (p->ntested && !(gpu && few)) why = "a phase before has their bounds";
   if (gpu && p->tile_q < HW_GROUP_ROWS && !p->alone)
     why = "their sums leave no registers for that";
-  if (!why && opt->split_k < 0 && tile_has_tasks(f, in.pass, p))
-    why = "there are as many tasks";
   if (why) {
     ctx_remark(cx, "%s: keys are not split among tasks: %s", f->name, why);
     return;

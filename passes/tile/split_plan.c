@@ -399,18 +399,26 @@ void tile_plan_body(Tiler *t, Builder *b, const ValueMap *params) {
   put(&p, b, all, zero, 0, ir_2(b, OP_EQ, rank, p.all));
 }
 
-// Does an axis of tasks, each of one coordinate, have as many as there are
-// keys, whatever the dims are? Of rows of tiles, as along bands, both are few.
-bool tile_has_tasks(const Func *f, const Op *pass, const TilePlan *p) {
-  DimTab *d = &f->mod->dims;
-  Dim keys = f->axes.at[ir_attr_i(pass, AT_AXIS, 0)].extent;
-  bool some = false;
-  for (uint32_t a = 0; a < f->axes.n && !some; a++) {
-    const Axis *of = &f->axes.at[a];
-    int64_t lo, hi;
-    if (of->role != AX_PAR || (int)a == p->lane) continue;
-    dim_bounds(d, dim_sub(d, of->extent, keys), &lo, &hi);
-    some = lo >= 0;
+// Is d the extent of an axis, or of several together? Groups have another.
+bool tile_counts_all(const DimTab *d, Dim of) {
+  const DimExpr *e = &d->exprs.at[of];
+  if (e->op == DIM_MUL)
+    return tile_counts_all(d, e->a) && tile_counts_all(d, e->b);
+  return e->op == DIM_SYM;
+}
+
+// Are rows elements of vectors, as in a sum of products of two? Of these there
+// are as many whatever the sequence's length is, and few tasks. Not rows of
+// blocks of a sequence, of which another axis of tasks counts the blocks.
+bool tile_has_elements(const Func *f, int lane) {
+  const DimTab *d = &f->mod->dims;
+  int64_t n;
+  if (lane < 0 || !dim_is_const(d, f->axes.at[lane].extent, &n)) return false;
+  for (uint32_t i = 0; i < f->axes.n; i++) {
+    const Axis *a = &f->axes.at[i];
+    if (a->role == AX_PAR && !dim_is_const(d, a->extent, &n) &&
+        !tile_counts_all(d, a->extent))
+      return false;
   }
-  return some;
+  return true;
 }

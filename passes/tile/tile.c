@@ -433,14 +433,6 @@ static bool splits(const PassOpt *opt) {
   return opt->target->gpu.hopper && (opt->few || opt->decode);
 }
 
-// Rows that are elements of vectors, as in a sum of products of two: of these
-// there are as many whatever the sequence's length is, and few tasks.
-static bool has_elements(const Func *f) {
-  int lane = lane_axis(f);
-  int64_t n;
-  return lane >= 0 && dim_is_const(&f->mod->dims, f->axes.at[lane].extent, &n);
-}
-
 // The functions of f, in the order in which they run.
 static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
                      AllTiled *out) {
@@ -458,7 +450,8 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   if (chunks && gpu && opt->target->gpu.hopper) plan.pieces_of = pieces_axes(f);
   if (gpu) tile_bounds_plan(cx, f, &plan);
   if (gpu) tile_parts_plan(cx, f, opt, &plan);
-  bool few = splits(opt) || (opt->target->gpu.hopper && has_elements(f));
+  bool few = splits(opt) ||
+             (opt->target->gpu.hopper && tile_has_elements(f, lane_axis(f)));
   if (!gpu || few || tile_splits_outer(f, opt, &plan))
     tile_split_plan(cx, f, opt, &plan);
   if (gpu) tile_own_plan(cx, f, opt, &plan);

@@ -154,6 +154,9 @@ void tile_mats_plan(const Func *f, const PassOpt *opt, TilePlan *p);
 
 // Is a pass that holds another to be split, where rows are many?
 bool tile_splits_outer(const Func *f, const PassOpt *opt, const TilePlan *p);
+// Are rows elements of vectors, of which there are few? (split_plan.c)
+bool tile_has_elements(const Func *f, int lane);
+bool tile_counts_all(const DimTab *d, Dim of);
 // Splitting the keys of a pass among tasks (split.c): decides about it,
 // makes the workspace, cuts the keys, stores and joins partial accumulators.
 void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
@@ -192,8 +195,6 @@ void tile_cluster_slice(Tiler *t, Builder *b, ValueMap *m);
 int64_t tile_most_seen(const Func *f, const Op *pass, const TilePlan *p);
 // Into how many parts n keys go that depend on nothing else.
 Value tile_split_own(Builder *b, Value n);
-// Has an axis of tasks as many coordinates as there are keys (split_plan.c)?
-bool tile_has_tasks(const Func *f, const Op *pass, const TilePlan *p);
 // The phase that plans the parts (split_plan.c): the axis of the sequences that
 // it can plan, or -1; its workspace; its body; how many parts it says a task's
 // sequence has, `otherwise` if it has no tasks: those of SHARE_PART are its
