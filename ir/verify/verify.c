@@ -258,6 +258,29 @@ static void check_calls(Verifier *v) {
   }
 }
 
+// What phases hand on lies in all of them alike.
+static void check_handed(Verifier *v, const Func *f, const Func *phase) {
+  for (uint32_t i = 0; i < f->params.n && i < phase->params.n; i++) {
+    const FuncParam *p = &f->params.at[i], *q = &phase->params.at[i];
+    if (p->role != PR_SHARED || q->role != PR_SHARED) continue;
+    if (type_eq(ir_type(f, p->v), ir_type(phase, q->v))) continue;
+    const char *hint = f->values.at[p->v].hint;
+    verify_fail(v, NULL, "'%s' has another type in phase '%s'",
+                hint ? hint : "?", phase->name);
+    return;
+  }
+}
+
+static void check_phases(Verifier *v) {
+  const Module *m = v->m;
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    v->f = m->funcs.at[i];
+    for (uint32_t k = 0; k < m->funcs.n; k++)
+      if (k != i && ir_is_phase(m->funcs.at[k], v->f->name))
+        check_handed(v, v->f, m->funcs.at[k]);
+  }
+}
+
 // At level mach the target says which.
 static uint8_t ops_of(const Module *m) {
   uint8_t other = target_is_gpu(m->target) ? OPL_CPU : OPL_GPU;
@@ -274,6 +297,7 @@ bool ir_verify(Ctx *cx, const Module *m) {
       verify_fail(&v, NULL, "name is taken");
     else check_func(&v);
   }
+  if (!v.errors) check_phases(&v);
   if (!v.errors && m->level == LV_ATTN) check_calls(&v);
   arena_reset(&cx->scratch, mark);
   return v.errors == 0;

@@ -52,7 +52,7 @@ const Func *outline_last(const Func *f) {
   const Module *m = f->mod;
   const Func *last = f;
   for (uint32_t k = 0; k < m->funcs.n; k++)
-    if (ir_is_phase(f, m->funcs.at[k]->name)) last = m->funcs.at[k];
+    if (ir_is_phase(last, m->funcs.at[k]->name)) last = m->funcs.at[k];
   return last;
 }
 
